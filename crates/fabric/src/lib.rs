@@ -1,0 +1,1 @@
+//! The owner loops of broker, worker and client, and their handles.

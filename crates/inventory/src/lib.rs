@@ -1,0 +1,1 @@
+//! inventory.yaml: templates, merging, topology, checked types.

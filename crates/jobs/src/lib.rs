@@ -1,0 +1,1 @@
+//! Job databases of clients and workers.

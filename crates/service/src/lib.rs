@@ -1,0 +1,1 @@
+//! What the author of a service sees: services, tasks, their context and their results.

@@ -1,0 +1,1 @@
+//! Development only: seeded simulation of the three machines on a virtual clock.

@@ -1,0 +1,1 @@
+//! ZeroMQ links with CURVE, each owned by exactly one loop.

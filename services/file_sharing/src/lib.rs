@@ -1,0 +1,1 @@
+//! The filesharing service: listing, details and streaming of files.
