@@ -1,0 +1,404 @@
+//! The JSON documents inside messages, as types whose fields stand in the order of the wire.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::message::DecodeError;
+use crate::name::{Identity, JobId, ServiceName, TaskName};
+
+/// Key of our extensions in JSON bodies, and the version of them that we speak. Peers that do not know the key ignore it.
+pub const FABRIC_VERSION: u32 = 1;
+
+/// Seconds a worker assumes when a POST names no time-out.
+pub const DEFAULT_JOB_TIMEOUT_SECONDS: u64 = 60;
+
+/// Body of POST: what to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobRequestBody {
+    /// Which task.
+    pub task: TaskName,
+    /// Named arguments.
+    #[serde(default)]
+    pub kwargs: Map<String, Value>,
+    /// Positional arguments.
+    #[serde(default)]
+    pub args: Vec<Value>,
+    /// Seconds from submission until nobody waits any more; absent from 0.21 clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+    /// Ours: the version of the extensions that the sender speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<u32>,
+}
+
+/// Body of MMI and SID requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ManagementBody {
+    /// What to tell.
+    #[serde(default)]
+    pub task: Option<String>,
+    /// Named arguments.
+    #[serde(default)]
+    pub kwargs: Map<String, Value>,
+    /// Positional arguments; none is defined.
+    #[serde(default)]
+    pub args: Vec<Value>,
+}
+
+/// Body of 202: the broker handed the request on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dispatched {
+    /// To whom.
+    pub workers: Vec<Identity>,
+    /// Which job.
+    pub uuid: JobId,
+    /// The target frame as text.
+    pub target: String,
+    /// `DISPATCHED`.
+    pub status: String,
+    /// The service that the request named.
+    pub service: ServiceName,
+    /// Ours: the broker's version of the extensions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<u32>,
+}
+
+/// Body of the broker's 400.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Always null.
+    pub workers: Option<Vec<Identity>>,
+    /// Which job, as the request had it.
+    pub uuid: String,
+    /// The target frame as text.
+    pub target: String,
+    /// `FAILED`.
+    pub status: String,
+    /// The service frame as text.
+    pub service: String,
+    /// Why.
+    #[serde(default)]
+    pub errors: Vec<String>,
+    /// Why, under the key that Python clients look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Body of 201: the worker stored the job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// Which worker.
+    pub worker: Identity,
+    /// Which job.
+    pub uuid: JobId,
+    /// `ACCEPTED`.
+    pub status: String,
+    /// The worker's service.
+    pub service: ServiceName,
+    /// Ours: the worker sends its results without being asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<u32>,
+}
+
+/// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobState {
+    /// Which worker.
+    pub worker: Identity,
+    /// Which job.
+    pub uuid: JobId,
+    /// Its service.
+    pub service: ServiceName,
+    /// `STARTED`, `PENDING`, `JOB NOT FOUND`, `UNKNOWN STATUS: x`, `REFUSED`.
+    pub status: String,
+    /// Why, for refusals: the key that Python clients look at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Body of 102: the job waits for input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Which worker.
+    pub worker: Identity,
+    /// Which job.
+    pub uuid: JobId,
+    /// Its service.
+    pub service: ServiceName,
+    /// `WAITING_CLIENT_INPUT`.
+    pub status: String,
+    /// The open question; absent when the worker no longer has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_request: Option<InputRequest>,
+}
+
+/// A question of a running task to its client.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InputRequest {
+    /// Names the question; the answer must carry it.
+    pub id: String,
+    /// For people.
+    pub question: String,
+    /// What an answer without a value means.
+    #[serde(default)]
+    pub default: Value,
+    /// Seconds the worker waits.
+    #[serde(default)]
+    pub timeout: Option<u64>,
+    /// What helps to answer: choices, a preview.
+    #[serde(default)]
+    pub metadata: Value,
+}
+
+/// Body of PUT: the answer to a question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InputResponse {
+    /// The question.
+    pub input_id: String,
+    /// The answer; a missing key means the default, null means null.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    pub value: Option<Value>,
+    /// No answer will come.
+    #[serde(default)]
+    pub cancel: bool,
+    /// Remarks, echoed in the event.
+    #[serde(default)]
+    pub metadata: Value,
+}
+
+fn some<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Body of PUT: the client is ready for the chunk at this offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamCredit {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+}
+
+/// What a PUT body is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PutBody {
+    /// An answer.
+    Input(InputResponse),
+    /// Credit.
+    Credit(StreamCredit),
+}
+
+/// Why a job is to end, in the body of DELETE.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CancelBody {
+    /// For people.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventType {
+    /// The task goes on.
+    Progress,
+    /// The result is stored: ask for it.
+    ResultReady,
+    /// The task asks.
+    InputRequest,
+    /// The question was answered, cancelled or timed out.
+    InputResponse,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Severity {
+    /// Detail.
+    Debug,
+    /// News.
+    #[default]
+    Info,
+    /// Look at it.
+    Warning,
+    /// Something failed.
+    Error,
+    /// All failed.
+    Critical,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Debug => "DEBUG",
+            Self::Info => "INFO",
+            Self::Warning => "WARNING",
+            Self::Error => "ERROR",
+            Self::Critical => "CRITICAL",
+        })
+    }
+}
+
+/// The state word of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventStatus {
+    /// Not begun.
+    Pending,
+    /// Has a date.
+    Scheduled,
+    /// Has begun.
+    Started,
+    /// Goes on.
+    #[default]
+    Running,
+    /// Ended well.
+    Completed,
+    /// Ended badly.
+    Failed,
+    /// Asked its client.
+    WaitingClientInput,
+    /// Got its answer.
+    Received,
+    /// Was cancelled.
+    Cancelled,
+    /// Waited too long.
+    Timeout,
+    /// Cannot say.
+    Unknown,
+}
+
+/// What an event is about: one thing or several. Kept in the form that came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Resource {
+    /// One.
+    One(String),
+    /// Several, or none.
+    Many(Vec<String>),
+}
+
+impl Default for Resource {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+/// Body of EVENT.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// Which worker.
+    pub worker: Identity,
+    /// Its service.
+    pub service: ServiceName,
+    /// Which job.
+    pub uuid: JobId,
+    /// What it is about.
+    pub event_type: EventType,
+    /// For people.
+    pub message: String,
+    /// Which task.
+    pub task: String,
+    /// State word.
+    #[serde(default)]
+    pub status: EventStatus,
+    /// On what.
+    #[serde(default)]
+    pub resource: Resource,
+    /// How bad.
+    #[serde(default)]
+    pub severity: Severity,
+    /// Local time with milliseconds, `30-Nov-2026 00:33:08.011`, or what the task wrote.
+    pub timestamp: String,
+    /// More, for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extras: Option<Map<String, Value>>,
+    /// Seconds that the worker waits, for questions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<u64>,
+}
+
+impl Event {
+    /// The question in an `input_request` event.
+    pub fn input_request(&self) -> Option<InputRequest> {
+        let value = self.extras.as_ref()?.get("input_request")?;
+        serde_json::from_value(value.clone()).ok()
+    }
+
+    /// The id of the question that an `input_response` event is about.
+    pub fn input_response_id(&self) -> Option<&str> {
+        self.extras
+            .as_ref()?
+            .get("input_response")?
+            .get("input_id")?
+            .as_str()
+    }
+}
+
+/// Reads a body. `expected` says what belongs there, for the error.
+pub fn decode<Body: DeserializeOwned>(
+    expected: &'static str,
+    bytes: &[u8],
+) -> Result<Body, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| DecodeError::Body {
+        expected,
+        error: error.to_string(),
+    })
+}
+
+/// Writes a body, without spaces. Our bodies are plain data with text keys, which always can be written.
+pub fn encode(body: &impl Serialize) -> Bytes {
+    Bytes::from(serde_json::to_vec(body).expect("bodies are plain data with text keys"))
+}
+
+/// Reads a PUT body. An object without a known key is neither: `Ok(None)`, as peers send empty ones.
+pub fn decode_put(bytes: &[u8]) -> Result<Option<PutBody>, DecodeError> {
+    let object: Map<String, Value> = decode("a JSON object", bytes)?;
+    if object.contains_key("input_id") {
+        let input =
+            serde_json::from_value(Value::Object(object)).map_err(|error| DecodeError::Body {
+                expected: "an input answer",
+                error: error.to_string(),
+            })?;
+        return Ok(Some(PutBody::Input(input)));
+    }
+    if object.contains_key("offset") {
+        let credit =
+            serde_json::from_value(Value::Object(object)).map_err(|error| DecodeError::Body {
+                expected: "a stream credit",
+                error: error.to_string(),
+            })?;
+        return Ok(Some(PutBody::Credit(credit)));
+    }
+    Ok(None)
+}
+
+/// Payloads up to this size are read completely to check that they are JSON; of larger ones only the outer braces are
+/// looked at, so that a large result does not hold up the broker's loop.
+pub const CHECKED_BYTES_MAX: usize = 64 << 10;
+
+/// Whether bytes are a JSON object, as far as is cheap to say: see [`CHECKED_BYTES_MAX`].
+pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
+    let error = |error: String| DecodeError::Body {
+        expected: "a JSON object",
+        error,
+    };
+    let trimmed = bytes.trim_ascii();
+    if trimmed.first() != Some(&b'{') || trimmed.last() != Some(&b'}') {
+        return Err(error(format!(
+            "{} bytes without the braces of an object",
+            bytes.len()
+        )));
+    }
+    if bytes.len() <= CHECKED_BYTES_MAX {
+        serde_json::from_slice::<serde::de::IgnoredAny>(trimmed)
+            .map_err(|wrong| error(wrong.to_string()))?;
+    }
+    Ok(())
+}
