@@ -1,0 +1,116 @@
+"""A stock NorFab client: `client.py INVENTORY NAME`, driven by JSON lines. See `CALLS`."""
+
+import collections
+import hashlib
+import os
+import sys
+import time
+
+import lines
+from norfab.core.client import NFPClient
+from norfab.core.inventory import NorFabInventory
+
+path, name = sys.argv[1:3]
+inventory = NorFabInventory(path=path)
+client = NFPClient(inventory, inventory.broker["endpoint"], name)
+futures = {}
+
+
+def run_job(service, task, args=None, kwargs=None, workers="all", timeout=60):
+    return client.run_job(service, task, args=args, kwargs=kwargs, workers=workers, timeout=timeout)
+
+
+def submit_job(service, task, args=None, kwargs=None, workers="all", timeout=60, uuid=None):
+    future = client.submit_job(service, task, uuid=uuid, args=args, kwargs=kwargs, workers=workers, timeout=timeout)
+    futures[future.uuid] = future
+    return future.uuid
+
+
+def wait(uuid, timeout=60):
+    return futures[uuid].result(timeout=timeout)
+
+
+def run_many(service, task, count, args=None, kwargs=None, workers="any", timeout=120):
+    """Submits `count` jobs at once and counts the states they end in."""
+    jobs = [
+        client.submit_job(service, task, args=args, kwargs=kwargs, workers=workers, timeout=timeout)
+        for _ in range(count)
+    ]
+    end = time.time() + timeout
+    for job in jobs:
+        job.result(timeout=max(0.01, end - time.time()))
+    return collections.Counter(client.job_db.get_job(job.uuid)["status"] for job in jobs)
+
+
+def job(uuid):
+    """The row of the job in the client's database."""
+    return client.job_db.get_job(uuid)
+
+
+def events(uuid, timeout=10, until=None):
+    """Events that were not taken yet, up to the one with event_type or message `until`, or to the job's end."""
+    taken = []
+    for event in futures[uuid].events(timeout=timeout):
+        taken.append(event)
+        if until is not None and until in (event.get("event_type"), event.get("message")):
+            break
+    return taken
+
+
+def answer(uuid, input_id, value=None, worker=None, cancel=False):
+    futures[uuid].send_response(input_id, value, worker=worker, cancel=cancel)
+
+
+def mmi(service, task, kwargs=None, timeout=10):
+    return client.mmi(service, task, kwargs=kwargs or {}, timeout=timeout)
+
+
+def workers_seen(service="all"):
+    """Sorted names of the workers that the broker lists."""
+    listed = client.mmi("mmi.service.broker", "show_workers", kwargs={"service": service}, timeout=5)["results"]
+    return sorted(w["name"] for w in listed if w["name"]) if isinstance(listed, list) else []
+
+
+def wait_for_workers(names, timeout=60):
+    """Waits until the broker lists all of `names`; returns what it lists at last."""
+    end, seen = time.time() + timeout, []
+    while time.time() < end:
+        seen = workers_seen()
+        if set(names) <= set(seen):
+            return seen
+        time.sleep(0.05)
+    raise TimeoutError(f"the broker lists {seen}, not all of {sorted(names)}, after {timeout} s")
+
+
+def fetch_file(url, timeout=60, **options):
+    """The stock answer, with size and MD5 of the file that it left."""
+    answered = dict(client.fetch_file(url, timeout=timeout, **options))
+    content = answered.get("content")
+    if isinstance(content, str) and os.path.isfile(content):
+        with open(content, "rb") as file:
+            data = file.read()
+        answered.update(size=len(data), md5=hashlib.md5(data).hexdigest())
+    return answered
+
+
+CALLS = {
+    call.__name__: call
+    for call in (
+        run_job,
+        submit_job,
+        wait,
+        run_many,
+        job,
+        events,
+        answer,
+        mmi,
+        workers_seen,
+        wait_for_workers,
+        fetch_file,
+    )
+}
+
+lines.say(ready="client", name=name, endpoint=inventory.broker["endpoint"])
+lines.serve(CALLS)
+client.destroy()
+lines.leave()

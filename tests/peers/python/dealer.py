@@ -1,0 +1,56 @@
+"""Bare DEALER sockets that send whatever frames the test wants: `dealer.py`, driven by JSON lines.
+
+A frame is a string, sent as UTF-8, or {"hex": "..."} for other bytes; frames that are not UTF-8 come back as hex too.
+"""
+
+import lines
+import zmq
+
+context = zmq.Context()
+context.set(zmq.MAX_SOCKETS, 8192)
+sockets = {}
+
+
+def packed(frame):
+    return bytes.fromhex(frame["hex"]) if isinstance(frame, dict) else frame.encode()
+
+
+def unpacked(frame):
+    try:
+        return frame.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"hex": frame.hex()}
+
+
+def connect(socket, endpoint, identity=None, server_key=None):
+    """Opens a DEALER under the test's name `socket`; with `server_key` over CURVE with fresh client keys."""
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    if identity is not None:
+        dealer.setsockopt(zmq.IDENTITY, packed(identity))
+    if server_key is not None:
+        dealer.curve_publickey, dealer.curve_secretkey = zmq.curve_keypair()
+        dealer.curve_serverkey = server_key.encode()
+    dealer.connect(endpoint)
+    sockets[socket] = dealer
+
+
+def send(socket, frames):
+    sockets[socket].send_multipart([packed(frame) for frame in frames])
+
+
+def receive(socket, timeout=5):
+    """Frames of the next message, or null once `timeout` seconds are over."""
+    dealer = sockets[socket]
+    if not dealer.poll(timeout * 1000):
+        return None
+    return [unpacked(frame) for frame in dealer.recv_multipart()]
+
+
+def close(socket):
+    sockets.pop(socket).close()
+
+
+lines.say(ready="dealer")
+lines.serve({call.__name__: call for call in (connect, send, receive, close)})
+lines.leave()

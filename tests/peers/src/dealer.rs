@@ -1,0 +1,60 @@
+//! Bare sockets for frames that no client or worker would send.
+
+use serde_json::{Value, json};
+
+use crate::Peer;
+
+/// A process with any number of DEALER sockets, each under a name that the test chooses.
+///
+/// A frame is a JSON string, sent as UTF-8, or `{"hex": "00ff"}` for other bytes.
+#[derive(Debug)]
+pub struct Dealer {
+    peer: Peer,
+    endpoint: String,
+    broker_key: Option<String>,
+}
+
+impl Dealer {
+    pub(crate) fn new(peer: Peer, endpoint: String, broker_key: Option<String>) -> Self {
+        Self {
+            peer,
+            endpoint,
+            broker_key,
+        }
+    }
+
+    /// Connects a socket with the routing id `identity`, a frame.
+    pub fn connect(&mut self, socket: &str, identity: impl Into<Value>) {
+        self.peer.call(
+            "connect",
+            json!({
+                "socket": socket,
+                "endpoint": self.endpoint,
+                "identity": identity.into(),
+                "server_key": self.broker_key,
+            }),
+        );
+    }
+
+    /// Sends one message; `frames` is a list.
+    pub fn send(&mut self, socket: &str, frames: Value) {
+        self.peer
+            .call("send", json!({"socket": socket, "frames": frames}));
+    }
+
+    /// The frames of the next message, or nothing when none comes within `seconds`.
+    pub fn receive(&mut self, socket: &str, seconds: f64) -> Option<Vec<Value>> {
+        match self
+            .peer
+            .call("receive", json!({"socket": socket, "timeout": seconds}))
+        {
+            Value::Array(frames) => Some(frames),
+            _ => None,
+        }
+    }
+
+    /// Closes a socket.
+    pub fn close(&mut self, socket: &str) {
+        self.peer.call("close", json!({"socket": socket}));
+    }
+}

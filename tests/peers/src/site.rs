@@ -1,0 +1,215 @@
+//! A folder with an inventory, and the roles that are started from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use crate::{Client, Dealer, Environment, Peer, ReservedPort, Security, Side, norfab};
+
+/// One host of a fabric: a base directory with `inventory.yaml`, read by Python peers and by ours alike.
+///
+/// The folder goes away with the last peer's site; the port stays reserved as long as one site of the fabric lives.
+#[derive(Debug)]
+pub struct Site {
+    folder: TempDir,
+    port: Arc<ReservedPort>,
+    security: Security,
+    broker_key: Option<String>,
+    workers: Map<String, Value>,
+    extra: Map<String, Value>,
+}
+
+impl Site {
+    /// A site for a broker of its own, without workers yet.
+    ///
+    /// # Panics
+    ///
+    /// When the system gives no folder or port.
+    #[must_use]
+    pub fn new(security: Security) -> Self {
+        Self::at(Arc::new(ReservedPort::new()), security, None)
+    }
+
+    /// Another host of the same fabric: the same endpoint, its own folder. It knows the broker's public key from the
+    /// inventory alone, as there is no broker's folder to copy it from.
+    #[must_use]
+    pub fn elsewhere(&self, broker_key: Option<&str>) -> Self {
+        let mut site = Self::at(
+            Arc::clone(&self.port),
+            self.security,
+            broker_key.map(str::to_owned),
+        );
+        site.workers.clone_from(&self.workers);
+        site.write();
+        site
+    }
+
+    /// Adds a worker with the items of its inventory: objects, or paths below the folder.
+    #[must_use]
+    pub fn with_worker(mut self, name: &str, items: Value) -> Self {
+        let items = if items.is_array() {
+            items
+        } else {
+            json!([items])
+        };
+        self.workers.insert(name.to_owned(), items);
+        self.write();
+        self
+    }
+
+    /// Adds a worker of `service` that needs nothing else.
+    #[must_use]
+    pub fn with_service(self, name: &str, service: &str) -> Self {
+        self.with_worker(name, json!({"service": service}))
+    }
+
+    /// Sets a key of `inventory.yaml` besides `broker`, `workers` and `topology`.
+    #[must_use]
+    pub fn with_key(mut self, key: &str, value: Value) -> Self {
+        self.extra.insert(key.to_owned(), value);
+        self.write();
+        self
+    }
+
+    /// The endpoint of the broker.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        self.port.endpoint()
+    }
+
+    /// How the broker's socket is secured.
+    #[must_use]
+    pub fn security(&self) -> Security {
+        self.security
+    }
+
+    /// The base directory.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The inventory file.
+    #[must_use]
+    pub fn inventory(&self) -> PathBuf {
+        self.folder().join("inventory.yaml")
+    }
+
+    /// Starts the broker and waits until it serves.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_broker(&self, side: Side) -> Peer {
+        match side {
+            Side::Python(release) => {
+                let mut command = release.environment().script("broker.py");
+                command.arg(self.inventory());
+                Peer::start_python("broker", command)
+            }
+            Side::Ours => {
+                let mut command = norfab();
+                command.arg("broker").arg("-i").arg(self.inventory());
+                Peer::start_ours("broker", command)
+            }
+        }
+    }
+
+    /// Starts a worker of the inventory. That it is ready does not yet mean that the broker knows it: see
+    /// [`Client::wait_for_workers`].
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_worker(&self, side: Side, name: &str) -> Peer {
+        match side {
+            Side::Python(release) => self.start_python_worker(release.environment(), name),
+            Side::Ours => {
+                let mut command = norfab();
+                command.args(["worker", name, "-i"]).arg(self.inventory());
+                Peer::start_ours(name, command)
+            }
+        }
+    }
+
+    /// Starts a Python worker in an environment that has what its service needs.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_python_worker(&self, environment: Environment, name: &str) -> Peer {
+        let mut command = environment.script("worker.py");
+        command.arg(self.inventory()).arg(name);
+        Peer::start_python(name, command)
+    }
+
+    /// Starts a stock Python client.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_client(&self, environment: Environment, name: &str) -> Client {
+        let mut command = environment.script("client.py");
+        command.arg(self.inventory()).arg(name);
+        Client::new(Peer::start_python(name, command))
+    }
+
+    /// A process for bare DEALER sockets to this site's broker. They use CURVE if `broker_key` is given.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_dealer(&self, broker_key: Option<&str>) -> Dealer {
+        let command = Environment::NorFab0250.script("dealer.py");
+        Dealer::new(
+            Peer::start_python("dealer", command),
+            self.endpoint(),
+            broker_key.map(str::to_owned),
+        )
+    }
+
+    fn at(port: Arc<ReservedPort>, security: Security, broker_key: Option<String>) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("norfab-peers-")
+            .tempdir()
+            .expect("a temporary folder");
+        let site = Self {
+            folder,
+            port,
+            security,
+            broker_key,
+            workers: Map::new(),
+            extra: Map::new(),
+        };
+        site.write();
+        site
+    }
+
+    /// Writes the inventory. JSON is YAML too.
+    fn write(&self) {
+        let mut broker =
+            json!({"endpoint": self.endpoint(), "zmq_auth": self.security == Security::Curve});
+        if let Some(key) = &self.broker_key {
+            broker["shared_key"] = key.as_str().into();
+        }
+        let mut inventory = Map::new();
+        inventory.insert("broker".to_owned(), broker);
+        inventory.insert("workers".to_owned(), self.workers.clone().into());
+        let names: Vec<&String> = self.workers.keys().collect();
+        inventory.insert(
+            "topology".to_owned(),
+            json!({"broker": true, "workers": names}),
+        );
+        inventory.extend(self.extra.clone());
+        let text = serde_json::to_string_pretty(&inventory).expect("a JSON value can be written");
+        fs::write(self.inventory(), text).expect("the folder is ours");
+    }
+}
