@@ -1,0 +1,770 @@
+//! The broker's decisions: who is registered, whom a request is for, what is said to whom.
+//!
+//! One input ([`Broker::message`], [`Broker::timeout`], [`Broker::answer`], [`Broker::stop`]), then
+//! [`Broker::poll_output`] until it is empty. The owner reports a send that failed with [`Broker::undeliverable`] before
+//! it takes the next output: a dispatch then goes to another worker, or the client is told the truth.
+//!
+//! The machine knows no sockets: "a worker is known" and "deliver this" are inputs and outputs.
+
+mod management;
+mod memory;
+mod registry;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+pub use management::{AskId, AskKind, ManagementAsk};
+pub use registry::WorkerView;
+
+use crate::body::{self, Dispatched, FABRIC_VERSION, Refused};
+use crate::frame::{BROKER_HEADER, Command, Frames, Status};
+use crate::keepalive::KeepaliveConfig;
+use crate::message::{
+    BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, DecodeError, Delivery, Reply,
+    ToBroker, WorkerMessage, WorkerReply,
+};
+use crate::name::{Identity, JobId, NameError, ServiceName};
+use crate::target::Target;
+use memory::JobMemory;
+use registry::{Registration, Registry};
+
+/// Service name under which the broker answers about itself.
+pub const MANAGEMENT_SERVICE: &str = "mmi.service.broker";
+/// Service name under which the broker hands out inventories.
+pub const INVENTORY_SERVICE: &str = "sid.service.broker";
+/// Service name that stands for every service.
+pub const EVERY_SERVICE: &str = "all";
+
+/// An unregistered worker is told to register at most this often, so that two brokers with one name, or a worker that
+/// does not understand, cannot make a storm.
+pub const DISCONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Bounds and habits of a broker.
+#[derive(Debug, Clone)]
+pub struct BrokerConfig {
+    /// Beats and hold time.
+    pub keepalive: KeepaliveConfig,
+    /// Seed of the choice among workers for target `any`.
+    pub seed: u64,
+    /// Most registered workers; a READY beyond is refused and counted. 100,000 records take about 50 MB.
+    pub workers_max: usize,
+    /// Most jobs whose chosen workers are remembered for a repeated POST. 65,536 take about 20 MB.
+    pub remembered_jobs_max: usize,
+    /// Most management requests that wait for an answer of the owner.
+    pub asks_max: usize,
+    /// Most unregistered identities whose last DISCONNECT is remembered.
+    pub strangers_max: usize,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self {
+            keepalive: KeepaliveConfig::default(),
+            seed: 0,
+            workers_max: 100_000,
+            remembered_jobs_max: 65_536,
+            asks_max: 1024,
+            strangers_max: 4096,
+        }
+    }
+}
+
+/// Why a message goes out; decides what a failure means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// A beat.
+    Keepalive,
+    /// Register again, or the broker stops.
+    Disconnect,
+    /// A client's request to a worker.
+    Dispatch,
+    /// A worker's message to a client.
+    Relay,
+    /// The broker's own answer.
+    Reply,
+}
+
+/// A message for one peer.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Whom it is for.
+    pub to: Identity,
+    /// Frames after the routing id.
+    pub frames: Frames,
+    /// Why it goes out.
+    pub purpose: Purpose,
+}
+
+/// Why a message did not go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Undelivered {
+    /// The peer is not connected.
+    Unroutable,
+    /// The peer takes nothing at the moment.
+    Full,
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum BrokerOutput {
+    /// Send.
+    Send(Outgoing),
+    /// Find out and [`Broker::answer`].
+    Ask(ManagementAsk),
+    /// Log.
+    Note(BrokerNote),
+}
+
+/// What happened, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerNote {
+    /// A worker is new.
+    Registered {
+        /// Who.
+        worker: Identity,
+        /// For what.
+        service: ServiceName,
+    },
+    /// A worker has another service now.
+    Moved {
+        /// Who.
+        worker: Identity,
+        /// From where.
+        from: ServiceName,
+        /// To where.
+        to: ServiceName,
+    },
+    /// A worker said good-bye.
+    Left {
+        /// Who.
+        worker: Identity,
+    },
+    /// A worker was silent for its hold time.
+    Expired {
+        /// Who.
+        worker: Identity,
+    },
+    /// A worker that is not registered was told to register.
+    Stranger {
+        /// Who.
+        worker: Identity,
+    },
+    /// The registry is full.
+    RegistryFull {
+        /// Who was refused.
+        worker: Identity,
+    },
+    /// A message was refused.
+    Refused {
+        /// From whom, readable.
+        peer: String,
+        /// Why.
+        error: DecodeError,
+    },
+    /// A peer's name was refused.
+    BadPeer {
+        /// Why.
+        error: NameError,
+    },
+    /// A message did not reach its peer.
+    Undelivered {
+        /// Whom it was for.
+        to: Identity,
+        /// What it was.
+        purpose: Purpose,
+        /// Why.
+        reason: Undelivered,
+    },
+}
+
+/// What was counted since the start.
+#[derive(Debug, Clone, Default)]
+pub struct BrokerCounters {
+    /// Messages in.
+    pub received: u64,
+    /// Messages out, those that failed included.
+    pub sent: u64,
+    /// Events among those relayed.
+    pub events: u64,
+    /// Refused messages by [`DecodeError::kind`].
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Messages for peers that were not connected.
+    pub unroutable: u64,
+    /// Messages for peers that took nothing.
+    pub full: u64,
+    /// Workers told to register again.
+    pub strangers: u64,
+}
+
+/// A request on its way to its workers, between the outputs of one input.
+#[derive(Debug)]
+struct Dispatch {
+    client: Identity,
+    request: ClientMessage,
+    /// Whom to try, in order.
+    chosen: VecDeque<Identity>,
+    /// For target `any`: others to try when the chosen one cannot be reached.
+    others: Vec<Identity>,
+    reached: Vec<Identity>,
+    in_flight: Option<Identity>,
+}
+
+/// The broker's state.
+#[derive(Debug)]
+pub struct Broker {
+    config: BrokerConfig,
+    registry: Registry,
+    strangers: HashMap<Identity, Instant>,
+    remembered: JobMemory,
+    asks: HashMap<AskId, management::PendingAsk>,
+    next_ask: u64,
+    dispatch: Option<Dispatch>,
+    outputs: VecDeque<BrokerOutput>,
+    counters: BrokerCounters,
+    random: fastrand::Rng,
+    stopped: bool,
+}
+
+impl Broker {
+    /// An empty broker.
+    pub fn new(config: BrokerConfig) -> Self {
+        Self {
+            registry: Registry::new(config.keepalive),
+            strangers: HashMap::new(),
+            remembered: JobMemory::new(config.remembered_jobs_max),
+            asks: HashMap::new(),
+            next_ask: 0,
+            dispatch: None,
+            outputs: VecDeque::new(),
+            counters: BrokerCounters::default(),
+            random: fastrand::Rng::with_seed(config.seed),
+            stopped: false,
+            config,
+        }
+    }
+
+    /// A message came from the peer with this routing id.
+    pub fn message(&mut self, now: Instant, peer: &[u8], frames: &[Bytes]) {
+        debug_assert!(
+            self.dispatch.is_none(),
+            "outputs are drained before the next input"
+        );
+        if self.stopped {
+            return;
+        }
+        self.counters.received += 1;
+        let peer = match Identity::from_frame(peer) {
+            Ok(peer) => peer,
+            Err(error) => {
+                self.count_refusal("bad_peer");
+                self.note(BrokerNote::BadPeer { error });
+                return;
+            }
+        };
+        match ToBroker::decode(frames) {
+            Ok(ToBroker::Client(message)) => self.client_message(now, peer, message),
+            Ok(ToBroker::Worker(message)) => self.worker_message(now, peer, message),
+            Err(error) => self.refuse(&peer, frames, error),
+        }
+    }
+
+    /// Time has passed: beats and expiries.
+    pub fn timeout(&mut self, now: Instant) {
+        while let Some((worker, expired)) = self.registry.take_due(now) {
+            if expired {
+                self.registry.remove(&worker);
+                self.note(BrokerNote::Expired { worker });
+            } else if let Some(service) = self.registry.beat(now, &worker) {
+                let frames = BrokerToWorker::Keepalive(service).encode();
+                self.send(worker, frames, Purpose::Keepalive);
+            }
+        }
+    }
+
+    /// When [`Broker::timeout`] is wanted next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.registry.next_deadline()
+    }
+
+    /// The broker stops: every worker is told, nothing is taken any more.
+    pub fn stop(&mut self) {
+        self.stopped = true;
+        for (worker, service) in self.registry.drain() {
+            let frames = BrokerToWorker::Disconnect(service).encode();
+            self.send(worker, frames, Purpose::Disconnect);
+        }
+    }
+
+    /// A message that [`Broker::poll_output`] gave could not be sent.
+    pub fn undeliverable(&mut self, to: &Identity, purpose: Purpose, reason: Undelivered) {
+        match reason {
+            Undelivered::Unroutable => self.counters.unroutable += 1,
+            Undelivered::Full => self.counters.full += 1,
+        }
+        self.note(BrokerNote::Undelivered {
+            to: to.clone(),
+            purpose,
+            reason,
+        });
+        if purpose != Purpose::Dispatch {
+            return;
+        }
+        if let Some(dispatch) = &mut self.dispatch
+            && dispatch.in_flight.as_ref() == Some(to)
+        {
+            dispatch.in_flight = None;
+            if dispatch.reached.is_empty()
+                && dispatch.chosen.is_empty()
+                && !dispatch.others.is_empty()
+            {
+                let other = dispatch
+                    .others
+                    .swap_remove(self.random.usize(..dispatch.others.len()));
+                dispatch.chosen.push_back(other);
+            }
+        }
+    }
+
+    /// The next thing to do. `None`: take the next input.
+    pub fn poll_output(&mut self) -> Option<BrokerOutput> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            let dispatch = self.dispatch.as_mut()?;
+            if let Some(reached) = dispatch.in_flight.take() {
+                dispatch.reached.push(reached);
+            }
+            if let Some(worker) = dispatch.chosen.pop_front() {
+                let delivery = Delivery {
+                    client: dispatch.client.clone(),
+                    job: dispatch.request.job.clone(),
+                    body: dispatch.request.body.clone(),
+                };
+                let message = match dispatch.request.command {
+                    ClientCommand::Get => BrokerToWorker::Get(delivery),
+                    ClientCommand::Put => BrokerToWorker::Put(delivery),
+                    ClientCommand::Delete => BrokerToWorker::Delete(delivery),
+                    ClientCommand::Post
+                    | ClientCommand::Open
+                    | ClientCommand::Disconnect
+                    | ClientCommand::Mmi => BrokerToWorker::Post(delivery),
+                };
+                dispatch.in_flight = Some(worker.clone());
+                self.counters.sent += 1;
+                return Some(BrokerOutput::Send(Outgoing {
+                    to: worker,
+                    frames: message.encode(),
+                    purpose: Purpose::Dispatch,
+                }));
+            }
+            if let Some(dispatch) = self.dispatch.take() {
+                self.conclude(dispatch);
+            }
+        }
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &BrokerCounters {
+        &self.counters
+    }
+
+    /// Registered workers in the order of their registration.
+    pub fn workers(&self, now: Instant) -> Vec<WorkerView> {
+        self.registry.views(now)
+    }
+
+    /// Number of registered workers and of services that have one.
+    pub fn counts(&self) -> (usize, usize) {
+        self.registry.counts()
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    fn note(&mut self, note: BrokerNote) {
+        self.outputs.push_back(BrokerOutput::Note(note));
+    }
+
+    fn send(&mut self, to: Identity, frames: Frames, purpose: Purpose) {
+        self.counters.sent += 1;
+        self.outputs.push_back(BrokerOutput::Send(Outgoing {
+            to,
+            frames,
+            purpose,
+        }));
+    }
+
+    fn count_refusal(&mut self, kind: &'static str) {
+        *self.counters.refused.entry(kind).or_default() += 1;
+    }
+
+    fn reply(&mut self, to: &Identity, reply: Reply) {
+        self.send(
+            to.clone(),
+            BrokerToClient::Response(reply).encode(),
+            Purpose::Reply,
+        );
+    }
+
+    /// Refuses a message. A client that can be answered (its message names a service and a job) is.
+    fn refuse(&mut self, peer: &Identity, frames: &[Bytes], error: DecodeError) {
+        self.count_refusal(error.kind());
+        if frames.len() >= 7
+            && frames[0].is_empty()
+            && frames[1] == crate::frame::CLIENT_HEADER
+            && let Ok(service) = ServiceName::from_frame(&frames[3])
+            && let Ok(job) = JobId::from_frame(&frames[5])
+        {
+            let target = String::from_utf8_lossy(&frames[4]).into_owned();
+            self.reply_refused(peer, service, job, target, error.to_string());
+        }
+        self.note(BrokerNote::Refused {
+            peer: peer.to_string(),
+            error,
+        });
+    }
+
+    fn reply_refused(
+        &mut self,
+        peer: &Identity,
+        service: ServiceName,
+        job: JobId,
+        target: String,
+        error: String,
+    ) {
+        let body = Refused {
+            workers: None,
+            uuid: job.to_string(),
+            target,
+            status: "FAILED".to_owned(),
+            service: service.to_string(),
+            errors: vec![error.clone()],
+            error: Some(error),
+        };
+        self.reply(
+            peer,
+            Reply {
+                service,
+                job,
+                status: Status::REFUSED,
+                payload: body::encode(&body),
+            },
+        );
+    }
+
+    fn client_message(&mut self, now: Instant, client: Identity, request: ClientMessage) {
+        if matches!(
+            request.service.as_str(),
+            MANAGEMENT_SERVICE | INVENTORY_SERVICE
+        ) {
+            self.management_request(now, &client, &request);
+            return;
+        }
+        if matches!(request.command, ClientCommand::Post | ClientCommand::Put)
+            && let Err(error) = body::check_object(&request.body)
+        {
+            self.count_refusal(error.kind());
+            let ClientMessage {
+                service,
+                job,
+                target,
+                ..
+            } = request;
+            self.reply_refused(
+                &client,
+                service,
+                job,
+                target.as_str().to_owned(),
+                error.to_string(),
+            );
+            self.note(BrokerNote::Refused {
+                peer: client.to_string(),
+                error,
+            });
+            return;
+        }
+        let (chosen, others) = self.choose(&client, &request);
+        if chosen.is_empty() {
+            self.refuse_target(&client, request);
+            return;
+        }
+        match request.command {
+            ClientCommand::Post
+            | ClientCommand::Get
+            | ClientCommand::Put
+            | ClientCommand::Delete => {
+                self.dispatch = Some(Dispatch {
+                    client,
+                    request,
+                    chosen: chosen.into(),
+                    others,
+                    reached: Vec::new(),
+                    in_flight: None,
+                });
+            }
+            ClientCommand::Open | ClientCommand::Disconnect => {}
+            ClientCommand::Mmi => {
+                let error = format!(
+                    "service '{}' takes jobs; only {MANAGEMENT_SERVICE} and {INVENTORY_SERVICE} answer this command",
+                    request.service
+                );
+                self.reply_management(
+                    &client,
+                    request.service,
+                    request.job,
+                    Status::REFUSED,
+                    &error_value(error),
+                );
+            }
+        }
+    }
+
+    /// Whom a request is for, and for target `any` who could stand in.
+    fn choose(
+        &mut self,
+        client: &Identity,
+        request: &ClientMessage,
+    ) -> (Vec<Identity>, Vec<Identity>) {
+        if request.command == ClientCommand::Post
+            && let Some(workers) = self.remembered.get(client, &request.job)
+        {
+            let workers: Vec<Identity> = workers
+                .iter()
+                .filter(|worker| self.registry.contains(worker))
+                .cloned()
+                .collect();
+            if !workers.is_empty() {
+                return (workers, Vec::new());
+            }
+        }
+        let every = request.service.as_str() == EVERY_SERVICE;
+        let members = self.registry.members(&request.service);
+        if !every && members.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        match &request.target {
+            Target::Any if every => (self.registry.one_of_each(&mut self.random), Vec::new()),
+            Target::All if every => (self.registry.all(), Vec::new()),
+            Target::Any => {
+                let mut others = members.to_vec();
+                let chosen = others.swap_remove(self.random.usize(..others.len()));
+                (vec![chosen], others)
+            }
+            Target::All => (members.to_vec(), Vec::new()),
+            Target::Text(text) => {
+                let names = match self.registry.get(text) {
+                    Some(worker) => return (vec![worker], Vec::new()),
+                    None => request.target.listed_names().unwrap_or_default(),
+                };
+                let mut chosen: Vec<Identity> = Vec::with_capacity(names.len());
+                let mut seen = std::collections::HashSet::with_capacity(names.len());
+                for name in names {
+                    if let Some(worker) = self.registry.get(&name)
+                        && seen.insert(worker.clone())
+                    {
+                        chosen.push(worker);
+                    }
+                }
+                (chosen, Vec::new())
+            }
+        }
+    }
+
+    fn refuse_target(&mut self, client: &Identity, request: ClientMessage) {
+        let ClientMessage {
+            command,
+            service,
+            target,
+            job,
+            ..
+        } = request;
+        // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
+        let error = format!(
+            "NFPBroker - b'{service}' service failed to target workers 'b'{}''",
+            target.as_str()
+        );
+        if command == ClientCommand::Mmi {
+            self.reply_management(client, service, job, Status::REFUSED, &error_value(error));
+            return;
+        }
+        let body = Refused {
+            workers: None,
+            uuid: job.to_string(),
+            target: target.as_str().to_owned(),
+            status: "FAILED".to_owned(),
+            service: service.to_string(),
+            errors: vec![error],
+            error: None,
+        };
+        self.reply(
+            client,
+            Reply {
+                service,
+                job,
+                status: Status::REFUSED,
+                payload: body::encode(&body),
+            },
+        );
+    }
+
+    /// All workers of a dispatch were tried: tell the client.
+    fn conclude(&mut self, dispatch: Dispatch) {
+        let Dispatch {
+            client,
+            request,
+            reached,
+            ..
+        } = dispatch;
+        if reached.is_empty() {
+            self.refuse_target(&client, request);
+            return;
+        }
+        match request.command {
+            ClientCommand::Post => self.remembered.insert(&client, &request.job, &reached),
+            ClientCommand::Get | ClientCommand::Delete => {}
+            ClientCommand::Put
+            | ClientCommand::Open
+            | ClientCommand::Disconnect
+            | ClientCommand::Mmi => return,
+        }
+        let body = Dispatched {
+            workers: reached,
+            uuid: request.job.clone(),
+            target: request.target.as_str().to_owned(),
+            status: "DISPATCHED".to_owned(),
+            service: request.service.clone(),
+            fabric: Some(FABRIC_VERSION),
+        };
+        self.reply(
+            &client,
+            Reply {
+                service: request.service,
+                job: request.job,
+                status: Status::DISPATCHED,
+                payload: body::encode(&body),
+            },
+        );
+    }
+
+    fn worker_message(&mut self, now: Instant, worker: Identity, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Ready(service) => self.register(now, worker, service),
+            WorkerMessage::Keepalive(service) => {
+                if !self.registry.keepalive(now, &worker) {
+                    self.stranger(now, worker, service);
+                }
+            }
+            WorkerMessage::Disconnect(_) => {
+                if self.registry.remove(&worker) {
+                    self.note(BrokerNote::Left { worker });
+                }
+            }
+            WorkerMessage::Response(reply) => self.relay(now, worker, Command::Response, reply),
+            WorkerMessage::Event(reply) => self.relay(now, worker, Command::Event, reply),
+            WorkerMessage::Stream(reply) => self.relay(now, worker, Command::Stream, reply),
+        }
+    }
+
+    fn register(&mut self, now: Instant, worker: Identity, service: ServiceName) {
+        if self.registry.counts().0 >= self.config.workers_max && !self.registry.contains(&worker) {
+            self.count_refusal("registry_full");
+            self.note(BrokerNote::RegistryFull { worker });
+            return;
+        }
+        self.strangers.remove(&worker);
+        match self.registry.register(now, worker.clone(), service.clone()) {
+            Registration::New => self.note(BrokerNote::Registered { worker, service }),
+            Registration::Again => {}
+            Registration::Moved { from } => self.note(BrokerNote::Moved {
+                worker,
+                from,
+                to: service,
+            }),
+        }
+    }
+
+    /// A worker that is not registered speaks: it is told to register, but not more than once a second.
+    fn stranger(&mut self, now: Instant, worker: Identity, service: ServiceName) {
+        if let Some(last) = self.strangers.get(&worker)
+            && now.saturating_duration_since(*last) < DISCONNECT_INTERVAL
+        {
+            return;
+        }
+        if self.strangers.len() >= self.config.strangers_max {
+            self.strangers
+                .retain(|_, last| now.saturating_duration_since(*last) < DISCONNECT_INTERVAL);
+            if self.strangers.len() >= self.config.strangers_max {
+                return;
+            }
+        }
+        self.strangers.insert(worker.clone(), now);
+        self.counters.strangers += 1;
+        let frames = BrokerToWorker::Disconnect(service).encode();
+        self.send(worker.clone(), frames, Purpose::Disconnect);
+        self.note(BrokerNote::Stranger { worker });
+    }
+
+    fn relay(&mut self, now: Instant, worker: Identity, command: Command, reply: WorkerReply) {
+        let Some(service) = self.registry.service_frame(&worker) else {
+            // The service is not in these messages; any valid name does, as workers do not look at it.
+            let service = ServiceName::parse("unknown").expect("a valid name");
+            self.stranger(now, worker, service);
+            return;
+        };
+        let checked = match command {
+            Command::Stream => Ok(()),
+            Command::Response if reply.status == Status::ACCEPTED => check_accepted(&reply.payload),
+            _ => body::check_object(&reply.payload),
+        };
+        if let Err(error) = checked {
+            self.count_refusal(error.kind());
+            self.note(BrokerNote::Refused {
+                peer: worker.to_string(),
+                error,
+            });
+            return;
+        }
+        if command == Command::Event {
+            self.counters.events += 1;
+        }
+        let frames = vec![
+            Bytes::new(),
+            Bytes::from_static(BROKER_HEADER),
+            command.to_frame(),
+            service,
+            Bytes::copy_from_slice(reply.job.as_str().as_bytes()),
+            reply.status.to_frame(),
+            reply.payload,
+        ];
+        self.send(reply.client, frames, Purpose::Relay);
+    }
+}
+
+/// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.
+fn check_accepted(payload: &[u8]) -> Result<(), DecodeError> {
+    #[derive(serde::Deserialize)]
+    struct Worker<'a> {
+        #[serde(borrow)]
+        #[allow(dead_code, reason = "only its presence matters")]
+        worker: std::borrow::Cow<'a, str>,
+    }
+    body::check_object(payload)?;
+    serde_json::from_slice::<Worker<'_>>(payload)
+        .map(|_| ())
+        .map_err(|error| DecodeError::Body {
+            expected: "an acceptance that names its worker",
+            error: error.to_string(),
+        })
+}
+
+fn error_value(error: String) -> serde_json::Value {
+    serde_json::json!({ "status": "FAILED", "error": error.clone(), "errors": [error] })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,401 @@
+//! The broker's rules, one sentence a test.
+
+use super::*;
+use serde_json::Value;
+
+struct Bench {
+    broker: Broker,
+    now: Instant,
+}
+
+/// One sent message: to whom, the command, and the frames after the command.
+#[derive(Debug, Clone, PartialEq)]
+struct Sent {
+    to: String,
+    command: Command,
+    rest: Vec<String>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            broker: Broker::new(BrokerConfig::default()),
+            now: Instant::now(),
+        }
+    }
+
+    fn drain(&mut self) -> Vec<Sent> {
+        self.drain_with(|_, _| None)
+    }
+
+    fn drain_with(
+        &mut self,
+        mut fail: impl FnMut(&Identity, Purpose) -> Option<Undelivered>,
+    ) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        while let Some(output) = self.broker.poll_output() {
+            let BrokerOutput::Send(Outgoing {
+                to,
+                frames,
+                purpose,
+            }) = output
+            else {
+                continue;
+            };
+            if let Some(reason) = fail(&to, purpose) {
+                self.broker.undeliverable(&to, purpose, reason);
+                continue;
+            }
+            sent.push(Sent {
+                to: to.to_string(),
+                command: Command::from_frame(&frames[2]).expect("a command"),
+                rest: frames[3..]
+                    .iter()
+                    .map(|frame| String::from_utf8_lossy(frame).into_owned())
+                    .collect(),
+            });
+        }
+        sent
+    }
+
+    fn from(&mut self, peer: &str, parts: &[&str]) -> Vec<Sent> {
+        self.input(peer, parts);
+        self.drain()
+    }
+
+    fn input(&mut self, peer: &str, parts: &[&str]) {
+        let mut frames = vec![Bytes::new()];
+        frames.extend(
+            parts
+                .iter()
+                .map(|part| Bytes::copy_from_slice(part.as_bytes())),
+        );
+        self.broker.message(self.now, peer.as_bytes(), &frames);
+    }
+
+    fn ready(&mut self, worker: &str, service: &str) {
+        assert_eq!(self.from(worker, &["NFPW01", "0x01", service]), vec![]);
+    }
+
+    fn post(&mut self, service: &str, target: &str, job: &str) -> Vec<Sent> {
+        self.from(
+            "client",
+            &["NFPC01", "0x04", service, target, job, "{\"task\":\"t\"}"],
+        )
+    }
+
+    fn after(&mut self, seconds: f64) -> Vec<Sent> {
+        self.now += Duration::from_secs_f64(seconds);
+        self.broker.timeout(self.now);
+        self.drain()
+    }
+}
+
+fn to_workers(sent: &[Sent]) -> Vec<String> {
+    let mut workers: Vec<String> = sent
+        .iter()
+        .filter(|sent| sent.command == Command::Post)
+        .map(|sent| sent.to.clone())
+        .collect();
+    workers.sort();
+    workers
+}
+
+fn status(sent: &[Sent]) -> &str {
+    &sent
+        .iter()
+        .find(|sent| sent.command == Command::Response)
+        .expect("an answer")
+        .rest[2]
+}
+
+#[test]
+fn a_job_goes_to_the_workers_that_its_target_names() {
+    let mut bench = Bench::new();
+    for (worker, service) in [("a", "s"), ("b", "s"), ("c", "other")] {
+        bench.ready(worker, service);
+    }
+    assert_eq!(to_workers(&bench.post("s", "all", "1")), ["a", "b"]);
+    assert_eq!(
+        to_workers(&bench.post("s", "c", "2")),
+        ["c"],
+        "a registered name of another service"
+    );
+    assert_eq!(
+        to_workers(&bench.post("s", r#"["b","ghost","b","c"]"#, "3")),
+        ["b", "c"]
+    );
+    assert_eq!(to_workers(&bench.post("all", "all", "4")), ["a", "b", "c"]);
+    assert_eq!(to_workers(&bench.post("all", "any", "5")).len(), 2);
+    assert_eq!(to_workers(&bench.post("s", "any", "6")).len(), 1);
+    for (job, target) in [("7", "ghost"), ("8", "[]"), ("9", "\"a\""), ("10", "")] {
+        assert_eq!(status(&bench.post("s", target, job)), "400", "{target}");
+    }
+    assert_eq!(status(&bench.post("nobody", "a", "11")), "400");
+}
+
+#[test]
+fn services_that_nobody_registers_are_not_remembered() {
+    let mut bench = Bench::new();
+    bench.post("ghost", "any", "1");
+    assert_eq!(bench.broker.counts(), (0, 0));
+    bench.ready("a", "s");
+    bench.from("a", &["NFPW01", "0x03", "s"]);
+    assert_eq!(bench.broker.counts(), (0, 0));
+}
+
+#[test]
+fn a_worker_that_cannot_be_reached_is_left_out_and_any_goes_to_another() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.ready("b", "s");
+    for job in ["1", "2", "3", "4"] {
+        bench.input("client", &["NFPC01", "0x04", "s", "any", job, "{}"]);
+        let sent = bench.drain_with(|to, purpose| {
+            (purpose == Purpose::Dispatch && to.as_str() == "a").then_some(Undelivered::Unroutable)
+        });
+        assert_eq!(to_workers(&sent), ["b"]);
+        assert_eq!(status(&sent), "202");
+    }
+    bench.input("client", &["NFPC01", "0x04", "s", "all", "5", "{}"]);
+    let sent = bench.drain_with(|to, purpose| {
+        (purpose == Purpose::Dispatch && to.as_str() == "a").then_some(Undelivered::Full)
+    });
+    let body: Value = serde_json::from_str(&sent.last().expect("an answer").rest[3]).expect("JSON");
+    assert_eq!(body["workers"], serde_json::json!(["b"]));
+    bench.input("client", &["NFPC01", "0x04", "s", "a", "6", "{}"]);
+    let sent = bench
+        .drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
+    assert_eq!(status(&sent), "400");
+    assert!(bench.broker.counters().unroutable >= 1 && bench.broker.counters().full == 1);
+}
+
+#[test]
+fn a_repeated_post_goes_where_the_first_went() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c", "d", "e"] {
+        bench.ready(worker, "s");
+    }
+    let first = to_workers(&bench.post("s", "any", "1"));
+    for _ in 0..20 {
+        assert_eq!(to_workers(&bench.post("s", "any", "1")), first);
+    }
+}
+
+#[test]
+fn an_unregistered_worker_is_told_to_register_once_a_second() {
+    let mut bench = Bench::new();
+    let sent = bench.from("a", &["NFPW01", "0x02", "s"]);
+    assert_eq!(
+        sent,
+        vec![Sent {
+            to: "a".into(),
+            command: Command::Disconnect,
+            rest: vec!["s".into()]
+        }]
+    );
+    assert_eq!(
+        bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]),
+        vec![]
+    );
+    bench.now += DISCONNECT_INTERVAL;
+    assert_eq!(
+        bench
+            .from("a", &["NFPW01", "0x09", "client", "", "1", "200", "bytes"])
+            .len(),
+        1
+    );
+    assert_eq!(
+        bench.from("a", &["NFPW01", "0x03", "s"]),
+        vec![],
+        "a good-bye needs no answer"
+    );
+}
+
+#[test]
+fn a_worker_beats_every_interval_and_silence_ends_it_after_the_hold_time() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for _ in 0..5 {
+        let sent = bench.after(2.5);
+        assert_eq!(sent.len(), 1);
+        assert_eq!(sent[0].command, Command::Keepalive);
+    }
+    bench.from("a", &["NFPW01", "0x02", "s"]);
+    assert_eq!(bench.after(2.5).len(), 1);
+    assert_eq!(bench.broker.counts().0, 1, "the beat renewed the hold time");
+    bench.after(12.4);
+    assert_eq!(bench.broker.counts().0, 1);
+    bench.after(0.1);
+    assert_eq!(bench.broker.counts().0, 0, "15 s after the last beat");
+    assert_eq!(
+        bench.broker.next_deadline(),
+        None,
+        "nobody registered, nothing to wake up for"
+    );
+}
+
+#[test]
+fn a_second_ready_renews_the_hold_time_and_moves_the_worker_to_its_new_service() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.now += Duration::from_secs(14);
+    bench.ready("a", "t");
+    assert_eq!(bench.broker.workers(bench.now)[0].service.as_str(), "t");
+    assert_eq!(status(&bench.post("s", "any", "1")), "400");
+    bench.after(14.0);
+    assert_eq!(bench.broker.counts(), (1, 1));
+}
+
+#[test]
+fn malformed_messages_are_counted_and_clients_that_can_be_answered_are() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.from("bad", &["NFPW01", "0x01"]);
+    bench.from("bad", &["NFPW01"]);
+    bench.from("bad", &["NOPE", "0x01", "s"]);
+    bench.from("client", &["NFPC01", "0x04", "s"]);
+    bench.broker.message(bench.now, &[0xff, 0], &[]);
+    let sent = bench.from("client", &["NFPC01", "0x05", "s", "a", "j", "{}"]);
+    assert_eq!(sent[0].rest.len(), 4, "service, job, status, body");
+    assert_eq!((&*sent[0].rest[1], &*sent[0].rest[2]), ("j", "400"));
+    let sent = bench.from("client", &["NFPC01", "0x04", "s", "a", "j", "{nope"]);
+    assert_eq!(
+        (sent.len(), status(&sent)),
+        (1, "400"),
+        "the worker never sees it"
+    );
+    let refused = &bench.broker.counters().refused;
+    assert_eq!(refused.values().sum::<u64>(), 7, "{refused:?}");
+    assert_eq!(bench.broker.counts().0, 1);
+}
+
+#[test]
+fn bodies_that_end_python_clients_are_not_relayed() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for (command, status, body) in [
+        ("0x05", "404", "[]"),
+        ("0x05", "201", "{}"),
+        ("0x08", "200", "[1]"),
+        ("0x05", "200", "{nope}"),
+        ("0x05", "20", "{}"),
+    ] {
+        assert_eq!(
+            bench.from("a", &["NFPW01", command, "client", "", "1", status, body]),
+            vec![],
+            "{body}"
+        );
+    }
+    let sent = bench.from(
+        "a",
+        &[
+            "NFPW01",
+            "0x05",
+            "client",
+            "",
+            "1",
+            "201",
+            r#"{"worker":"a"}"#,
+        ],
+    );
+    assert_eq!(sent[0].rest, ["s", "1", "201", r#"{"worker":"a"}"#]);
+}
+
+#[test]
+fn management_always_answers_twice() {
+    let mut bench = Bench::new();
+    for (service, body) in [
+        (MANAGEMENT_SERVICE, "{nope"),
+        (MANAGEMENT_SERVICE, "[]"),
+        (MANAGEMENT_SERVICE, "{}"),
+        (MANAGEMENT_SERVICE, r#"{"task":"show_workers"}"#),
+        (INVENTORY_SERVICE, r#"{"task":"nope"}"#),
+        ("ghost", "{}"),
+    ] {
+        let sent = bench.from("client", &["NFPC01", "0x11", service, "any", "1", body]);
+        let commands: Vec<Command> = sent.iter().map(|sent| sent.command).collect();
+        assert_eq!(
+            commands,
+            [Command::Response, Command::Mmi],
+            "{service} {body}"
+        );
+    }
+    bench.input(
+        "client",
+        &[
+            "NFPC01",
+            "0x11",
+            MANAGEMENT_SERVICE,
+            "any",
+            "2",
+            r#"{"task":"get_stats"}"#,
+        ],
+    );
+    let Some(BrokerOutput::Ask(ask)) = bench.broker.poll_output() else {
+        panic!("a question to the owner")
+    };
+    assert_eq!(ask.kind, AskKind::Stats);
+    bench.broker.answer(ask.id, Err("disk on fire".to_owned()));
+    let sent = bench.drain();
+    assert_eq!((sent.len(), &*sent[1].rest[2]), (2, "500"));
+}
+
+#[test]
+fn a_stop_tells_every_worker_in_an_order_that_they_understand() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.ready("b", "t");
+    bench.broker.stop();
+    let sent = bench.drain();
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|sent| sent.command == Command::Disconnect));
+    assert_eq!(
+        bench.from("a", &["NFPW01", "0x01", "s"]),
+        vec![],
+        "a READY during the stop changes nothing"
+    );
+    assert_eq!(bench.broker.counts().0, 0);
+}
+
+#[test]
+fn random_operations_keep_the_registry_consistent() {
+    for seed in 0..200 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut bench = Bench::new();
+        for _ in 0..300 {
+            let worker = format!("w{}", random.u8(..8));
+            let service = format!("s{}", random.u8(..3));
+            match random.u8(..6) {
+                0 | 1 => bench.ready(&worker, &service),
+                2 => drop(bench.from(&worker, &["NFPW01", "0x02", &service])),
+                3 => drop(bench.from(&worker, &["NFPW01", "0x03", &service])),
+                4 => drop(bench.after(f64::from(random.u8(..80)) / 10.0)),
+                _ => drop(bench.post(&service, "all", "1")),
+            }
+            let views = bench.broker.workers(bench.now);
+            assert_eq!(views.len(), bench.broker.counts().0);
+            for view in &views {
+                assert!(
+                    bench
+                        .broker
+                        .registry
+                        .members(&view.service)
+                        .contains(&view.name),
+                    "seed {seed}"
+                );
+                assert!(!view.hold_time_left.is_zero(), "seed {seed}");
+            }
+            let members: usize = (0..3)
+                .map(|n| {
+                    bench
+                        .broker
+                        .registry
+                        .members(&ServiceName::parse(&format!("s{n}")).expect("ok"))
+                        .len()
+                })
+                .sum();
+            assert_eq!(members, views.len(), "seed {seed}");
+        }
+    }
+}
