@@ -160,11 +160,7 @@ pub struct InputResponse {
     /// The question.
     pub input_id: String,
     /// The answer; a missing key means the default, null means null.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "some"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "some")]
     pub value: Option<Value>,
     /// No answer will come.
     #[serde(default)]
@@ -333,23 +329,13 @@ impl Event {
 
     /// The id of the question that an `input_response` event is about.
     pub fn input_response_id(&self) -> Option<&str> {
-        self.extras
-            .as_ref()?
-            .get("input_response")?
-            .get("input_id")?
-            .as_str()
+        self.extras.as_ref()?.get("input_response")?.get("input_id")?.as_str()
     }
 }
 
 /// Reads a body. `expected` says what belongs there, for the error.
-pub fn decode<Body: DeserializeOwned>(
-    expected: &'static str,
-    bytes: &[u8],
-) -> Result<Body, DecodeError> {
-    serde_json::from_slice(bytes).map_err(|error| DecodeError::Body {
-        expected,
-        error: error.to_string(),
-    })
+pub fn decode<Body: DeserializeOwned>(expected: &'static str, bytes: &[u8]) -> Result<Body, DecodeError> {
+    serde_json::from_slice(bytes).map_err(|error| DecodeError::Body { expected, error: error.to_string() })
 }
 
 /// Writes a body, without spaces. Our bodies are plain data with text keys, which always can be written.
@@ -361,19 +347,13 @@ pub fn encode(body: &impl Serialize) -> Bytes {
 pub fn decode_put(bytes: &[u8]) -> Result<Option<PutBody>, DecodeError> {
     let object: Map<String, Value> = decode("a JSON object", bytes)?;
     if object.contains_key("input_id") {
-        let input =
-            serde_json::from_value(Value::Object(object)).map_err(|error| DecodeError::Body {
-                expected: "an input answer",
-                error: error.to_string(),
-            })?;
+        let input = serde_json::from_value(Value::Object(object))
+            .map_err(|error| DecodeError::Body { expected: "an input answer", error: error.to_string() })?;
         return Ok(Some(PutBody::Input(input)));
     }
     if object.contains_key("offset") {
-        let credit =
-            serde_json::from_value(Value::Object(object)).map_err(|error| DecodeError::Body {
-                expected: "a stream credit",
-                error: error.to_string(),
-            })?;
+        let credit = serde_json::from_value(Value::Object(object))
+            .map_err(|error| DecodeError::Body { expected: "a stream credit", error: error.to_string() })?;
         return Ok(Some(PutBody::Credit(credit)));
     }
     Ok(None)
@@ -385,20 +365,13 @@ pub const CHECKED_BYTES_MAX: usize = 64 << 10;
 
 /// Whether bytes are a JSON object, as far as is cheap to say: see [`CHECKED_BYTES_MAX`].
 pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
-    let error = |error: String| DecodeError::Body {
-        expected: "a JSON object",
-        error,
-    };
+    let error = |error: String| DecodeError::Body { expected: "a JSON object", error };
     let trimmed = bytes.trim_ascii();
     if trimmed.first() != Some(&b'{') || trimmed.last() != Some(&b'}') {
-        return Err(error(format!(
-            "{} bytes without the braces of an object",
-            bytes.len()
-        )));
+        return Err(error(format!("{} bytes without the braces of an object", bytes.len())));
     }
     if bytes.len() <= CHECKED_BYTES_MAX {
-        serde_json::from_slice::<serde::de::IgnoredAny>(trimmed)
-            .map_err(|wrong| error(wrong.to_string()))?;
+        serde_json::from_slice::<serde::de::IgnoredAny>(trimmed).map_err(|wrong| error(wrong.to_string()))?;
     }
     Ok(())
 }

@@ -87,9 +87,7 @@ impl Command {
 
     /// Reads the frame. `None`: not a command.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|command| command.code().as_bytes() == frame)
+        Self::ALL.into_iter().find(|command| command.code().as_bytes() == frame)
     }
 
     /// The frame.
@@ -126,9 +124,7 @@ impl Status {
             return None;
         };
         let digit = |byte: &u8| byte.is_ascii_digit().then(|| u16::from(byte - b'0'));
-        Some(Self(
-            digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?,
-        ))
+        Some(Self(digit(hundreds)? * 100 + digit(tens)? * 10 + digit(ones)?))
     }
 
     /// The number.

@@ -14,10 +14,7 @@ pub struct KeepaliveConfig {
 
 impl Default for KeepaliveConfig {
     fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(2500),
-            multiplier: 6,
-        }
+        Self { interval: Duration::from_millis(2500), multiplier: 6 }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod message;
 pub mod name;
 pub mod result;
 pub mod target;
+pub mod timer;
 pub mod worker;
 
 pub use body::{Event, EventType, JobRequestBody, Severity};

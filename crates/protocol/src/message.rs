@@ -10,8 +10,7 @@
 use bytes::Bytes;
 
 use crate::frame::{
-    BROKER_HEADER, CLIENT_HEADER, Command, FRAMES_MAX, Frames, PAYLOAD_BYTES_MAX, Status,
-    WORKER_HEADER,
+    BROKER_HEADER, CLIENT_HEADER, Command, FRAMES_MAX, Frames, PAYLOAD_BYTES_MAX, Status, WORKER_HEADER,
 };
 use crate::name::{Identity, JobId, NameError, ServiceName};
 use crate::target::{Target, TargetError};
@@ -139,11 +138,7 @@ impl ClientCommand {
             Command::Delete => Self::Delete,
             Command::Put => Self::Put,
             Command::Mmi => Self::Mmi,
-            Command::Ready
-            | Command::Keepalive
-            | Command::Response
-            | Command::Event
-            | Command::Stream => return None,
+            Command::Ready | Command::Keepalive | Command::Response | Command::Event | Command::Stream => return None,
         })
     }
 }
@@ -251,10 +246,7 @@ fn envelope(frames: &[Bytes], headers: &[&[u8]]) -> Result<(usize, Option<Comman
         return Err(DecodeError::TooManyFrames);
     }
     if frames.len() < 3 {
-        return Err(DecodeError::TooFewFrames {
-            frames: frames.len(),
-            needed: 3,
-        });
+        return Err(DecodeError::TooFewFrames { frames: frames.len(), needed: 3 });
     }
     if !frames[0].is_empty() {
         return Err(DecodeError::NoDelimiter);
@@ -268,10 +260,7 @@ fn envelope(frames: &[Bytes], headers: &[&[u8]]) -> Result<(usize, Option<Comman
 
 fn need(frames: &[Bytes], needed: usize) -> Result<(), DecodeError> {
     if frames.len() < needed {
-        return Err(DecodeError::TooFewFrames {
-            frames: frames.len(),
-            needed,
-        });
+        return Err(DecodeError::TooFewFrames { frames: frames.len(), needed });
     }
     Ok(())
 }
@@ -352,14 +341,7 @@ impl WorkerMessage {
             Some(Command::Response) => Self::Response(reply()?),
             Some(Command::Event) => Self::Event(reply()?),
             Some(Command::Stream) => Self::Stream(reply()?),
-            Some(
-                Command::Open
-                | Command::Post
-                | Command::Get
-                | Command::Delete
-                | Command::Put
-                | Command::Mmi,
-            )
+            Some(Command::Open | Command::Post | Command::Get | Command::Delete | Command::Put | Command::Mmi)
             | None => return Err(DecodeError::UnsupportedCommand(shown(&frames[2]))),
         })
     }
@@ -410,18 +392,11 @@ impl BrokerToWorker {
             Some(Command::Delete) => Self::Delete(delivery()?),
             Some(Command::Keepalive) => Self::Keepalive(service()?),
             Some(Command::Disconnect) => Self::Disconnect(service()?),
-            None if frames.len() == 4
-                && Command::from_frame(&frames[3]) == Some(Command::Disconnect) =>
-            {
+            None if frames.len() == 4 && Command::from_frame(&frames[3]) == Some(Command::Disconnect) => {
                 Self::Disconnect(ServiceName::from_frame(&frames[2])?)
             }
             Some(
-                Command::Open
-                | Command::Ready
-                | Command::Response
-                | Command::Event
-                | Command::Stream
-                | Command::Mmi,
+                Command::Open | Command::Ready | Command::Response | Command::Event | Command::Stream | Command::Mmi,
             )
             | None => return Err(DecodeError::UnsupportedCommand(shown(&frames[2]))),
         })
@@ -506,12 +481,7 @@ fn name_frame(name: &str) -> Bytes {
 }
 
 fn short(header: &'static [u8], command: Command, service: &ServiceName) -> Frames {
-    vec![
-        Bytes::new(),
-        Bytes::from_static(header),
-        command.to_frame(),
-        name_frame(service.as_str()),
-    ]
+    vec![Bytes::new(), Bytes::from_static(header), command.to_frame(), name_frame(service.as_str())]
 }
 
 #[cfg(test)]
@@ -519,33 +489,19 @@ mod tests {
     use super::*;
 
     fn frames(parts: &[&[u8]]) -> Frames {
-        parts
-            .iter()
-            .map(|part| Bytes::copy_from_slice(part))
-            .collect()
+        parts.iter().map(|part| Bytes::copy_from_slice(part)).collect()
     }
 
     #[test]
     fn a_ready_without_its_service_is_refused() {
         let error = ToBroker::decode(&frames(&[b"", b"NFPW01", b"0x01"])).expect_err("no service");
-        assert_eq!(
-            error,
-            DecodeError::TooFewFrames {
-                frames: 3,
-                needed: 4
-            }
-        );
+        assert_eq!(error, DecodeError::TooFewFrames { frames: 3, needed: 4 });
     }
 
     #[test]
     fn a_disconnect_in_the_order_of_the_python_broker_is_understood() {
         let message = BrokerToWorker::decode(&frames(&[b"", b"NFPB01", b"dummy", b"0x03"]));
-        assert_eq!(
-            message,
-            Ok(BrokerToWorker::Disconnect(
-                ServiceName::parse("dummy").expect("a name")
-            ))
-        );
+        assert_eq!(message, Ok(BrokerToWorker::Disconnect(ServiceName::parse("dummy").expect("a name"))));
     }
 
     #[test]

@@ -50,24 +50,14 @@ fn check<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a str, NameError> 
         return Err(NameError::Empty { what });
     }
     if bytes.len() > NAME_BYTES_MAX {
-        return Err(NameError::TooLong {
-            what,
-            bytes: bytes.len(),
-        });
+        return Err(NameError::TooLong { what, bytes: bytes.len() });
     }
     let text = std::str::from_utf8(bytes).map_err(|_| NameError::NotUtf8 {
         what,
-        hex: bytes
-            .iter()
-            .take(16)
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
+        hex: bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
     })?;
     if text.chars().any(char::is_control) {
-        return Err(NameError::Control {
-            what,
-            text: text.to_owned(),
-        });
+        return Err(NameError::Control { what, text: text.to_owned() });
     }
     Ok(text)
 }
@@ -104,6 +94,12 @@ macro_rules! name {
         impl fmt::Debug for $type {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, formatter)
+            }
+        }
+
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                &self.0
             }
         }
 
@@ -162,23 +158,11 @@ mod tests {
 
     #[test]
     fn names_keep_unicode_and_refuse_what_would_break_a_listing() {
-        assert_eq!(
-            Identity::parse("wörker-Ω").map(|name| name.to_string()),
-            Ok("wörker-Ω".to_owned())
-        );
+        assert_eq!(Identity::parse("wörker-Ω").map(|name| name.to_string()), Ok("wörker-Ω".to_owned()));
         assert!(matches!(Identity::parse(""), Err(NameError::Empty { .. })));
-        assert!(matches!(
-            Identity::from_frame(&[0xff, 0x00]),
-            Err(NameError::NotUtf8 { .. })
-        ));
-        assert!(matches!(
-            Identity::parse("a\0b"),
-            Err(NameError::Control { .. })
-        ));
-        assert!(matches!(
-            Identity::parse(&"x".repeat(256)),
-            Err(NameError::TooLong { bytes: 256, .. })
-        ));
+        assert!(matches!(Identity::from_frame(&[0xff, 0x00]), Err(NameError::NotUtf8 { .. })));
+        assert!(matches!(Identity::parse("a\0b"), Err(NameError::Control { .. })));
+        assert!(matches!(Identity::parse(&"x".repeat(256)), Err(NameError::TooLong { bytes: 256, .. })));
     }
 
     #[test]

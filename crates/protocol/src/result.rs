@@ -112,12 +112,7 @@ impl TaskResult {
 
     /// A result that says why there is none.
     pub fn failed(status: ResultStatus, error: impl Into<String>) -> Self {
-        Self {
-            failed: true,
-            errors: vec![error.into()],
-            status: Some(status),
-            ..Self::default()
-        }
+        Self { failed: true, errors: vec![error.into()], status: Some(status), ..Self::default() }
     }
 
     /// The value, read as JSON. `None` where it is too deep for the reader.

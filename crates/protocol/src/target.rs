@@ -54,11 +54,7 @@ impl Target {
     /// Reads `any`, `all`, `name` or `name,name`.
     pub fn from_words(text: &str) -> Self {
         if text.contains(',') && !text.starts_with('[') {
-            let names: Vec<&str> = text
-                .split(',')
-                .map(str::trim)
-                .filter(|name| !name.is_empty())
-                .collect();
+            let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
             return Self::list(names);
         }
         Self::parse(text)
@@ -66,8 +62,7 @@ impl Target {
 
     /// The target for a list of names, in the form that goes on the wire.
     pub fn list<Name: AsRef<str>>(names: impl IntoIterator<Item = Name>) -> Self {
-        let names: Vec<serde_json::Value> =
-            names.into_iter().map(|name| name.as_ref().into()).collect();
+        let names: Vec<serde_json::Value> = names.into_iter().map(|name| name.as_ref().into()).collect();
         Self::Text(serde_json::Value::Array(names).to_string())
     }
 
@@ -96,12 +91,7 @@ impl Target {
             return None;
         }
         let values: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
-        Some(
-            values
-                .iter()
-                .map_while(|value| value.as_str().map(str::to_owned))
-                .collect(),
-        )
+        Some(values.iter().map_while(|value| value.as_str().map(str::to_owned)).collect())
     }
 }
 

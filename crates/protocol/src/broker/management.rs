@@ -54,44 +54,23 @@ pub(super) struct PendingAsk {
 impl Broker {
     /// The owner's answer to a question. An error reaches the client as an error body.
     pub fn answer(&mut self, id: AskId, answer: Result<Value, String>) {
-        let Some(PendingAsk {
-            client,
-            service,
-            job,
-        }) = self.asks.remove(&id)
-        else {
+        let Some(PendingAsk { client, service, job }) = self.asks.remove(&id) else {
             return;
         };
         match answer {
             Ok(value) => self.reply_management(&client, service, job, Status::OK, &value),
-            Err(error) => {
-                self.reply_management(&client, service, job, Status::ERROR, &error_value(error))
-            }
+            Err(error) => self.reply_management(&client, service, job, Status::ERROR, &error_value(error)),
         }
     }
 
-    pub(super) fn management_request(
-        &mut self,
-        now: Instant,
-        client: &Identity,
-        request: &ClientMessage,
-    ) {
+    pub(super) fn management_request(&mut self, now: Instant, client: &Identity, request: &ClientMessage) {
         let (service, job) = (request.service.clone(), request.job.clone());
         let body: ManagementBody = match body::decode("a management request", &request.body) {
             Ok(body) => body,
             Err(error) => {
                 self.count_refusal(error.kind());
-                self.reply_management(
-                    client,
-                    service,
-                    job,
-                    Status::REFUSED,
-                    &error_value(error.to_string()),
-                );
-                self.note(BrokerNote::Refused {
-                    peer: client.to_string(),
-                    error,
-                });
+                self.reply_management(client, service, job, Status::REFUSED, &error_value(error.to_string()));
+                self.note(BrokerNote::Refused { peer: client.to_string(), error });
                 return;
             }
         };
@@ -116,28 +95,14 @@ impl Broker {
             }
         };
         if self.asks.len() >= self.config.asks_max {
-            let error = format!(
-                "broker has {} management requests open, try again",
-                self.asks.len()
-            );
+            let error = format!("broker has {} management requests open, try again", self.asks.len());
             self.reply_management(client, service, job, Status::ERROR, &error_value(error));
             return;
         }
         let id = AskId(self.next_ask);
         self.next_ask += 1;
-        self.asks.insert(
-            id,
-            PendingAsk {
-                client: client.clone(),
-                service,
-                job,
-            },
-        );
-        self.outputs.push_back(BrokerOutput::Ask(ManagementAsk {
-            id,
-            kind,
-            kwargs: body.kwargs,
-        }));
+        self.asks.insert(id, PendingAsk { client: client.clone(), service, job });
+        self.outputs.push_back(BrokerOutput::Ask(ManagementAsk { id, kind, kwargs: body.kwargs }));
     }
 
     /// Two messages, as the recorded broker sends them: clients take the second.
@@ -149,22 +114,9 @@ impl Broker {
         status: Status,
         answer: &Value,
     ) {
-        let reply = Reply {
-            service,
-            job,
-            status,
-            payload: body::encode(answer),
-        };
-        self.send(
-            client.clone(),
-            BrokerToClient::Response(reply.clone()).encode(),
-            Purpose::Reply,
-        );
-        self.send(
-            client.clone(),
-            BrokerToClient::Mmi(reply).encode(),
-            Purpose::Reply,
-        );
+        let reply = Reply { service, job, status, payload: body::encode(answer) };
+        self.send(client.clone(), BrokerToClient::Response(reply.clone()).encode(), Purpose::Reply);
+        self.send(client.clone(), BrokerToClient::Mmi(reply).encode(), Purpose::Reply);
     }
 
     fn show_workers(&self, now: Instant, kwargs: &Map<String, Value>) -> Value {

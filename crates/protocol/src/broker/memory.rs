@@ -14,17 +14,11 @@ pub(super) struct JobMemory {
 
 impl JobMemory {
     pub(super) fn new(max: usize) -> Self {
-        Self {
-            max,
-            jobs: HashMap::new(),
-            order: VecDeque::new(),
-        }
+        Self { max, jobs: HashMap::new(), order: VecDeque::new() }
     }
 
     pub(super) fn get(&self, client: &Identity, job: &JobId) -> Option<&[Identity]> {
-        self.jobs
-            .get(&(client.clone(), job.clone()))
-            .map(|workers| &**workers)
+        self.jobs.get(&(client.clone(), job.clone())).map(|workers| &**workers)
     }
 
     /// Remembers; the first choice of a job stays.

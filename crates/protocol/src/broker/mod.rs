@@ -22,8 +22,8 @@ use crate::body::{self, Dispatched, FABRIC_VERSION, Refused};
 use crate::frame::{BROKER_HEADER, Command, Frames, Status};
 use crate::keepalive::KeepaliveConfig;
 use crate::message::{
-    BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, DecodeError, Delivery, Reply,
-    ToBroker, WorkerMessage, WorkerReply,
+    BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, DecodeError, Delivery, Reply, ToBroker,
+    WorkerMessage, WorkerReply,
 };
 use crate::name::{Identity, JobId, NameError, ServiceName};
 use crate::target::Target;
@@ -247,10 +247,7 @@ impl Broker {
 
     /// A message came from the peer with this routing id.
     pub fn message(&mut self, now: Instant, peer: &[u8], frames: &[Bytes]) {
-        debug_assert!(
-            self.dispatch.is_none(),
-            "outputs are drained before the next input"
-        );
+        debug_assert!(self.dispatch.is_none(), "outputs are drained before the next input");
         if self.stopped {
             return;
         }
@@ -303,11 +300,7 @@ impl Broker {
             Undelivered::Unroutable => self.counters.unroutable += 1,
             Undelivered::Full => self.counters.full += 1,
         }
-        self.note(BrokerNote::Undelivered {
-            to: to.clone(),
-            purpose,
-            reason,
-        });
+        self.note(BrokerNote::Undelivered { to: to.clone(), purpose, reason });
         if purpose != Purpose::Dispatch {
             return;
         }
@@ -315,13 +308,8 @@ impl Broker {
             && dispatch.in_flight.as_ref() == Some(to)
         {
             dispatch.in_flight = None;
-            if dispatch.reached.is_empty()
-                && dispatch.chosen.is_empty()
-                && !dispatch.others.is_empty()
-            {
-                let other = dispatch
-                    .others
-                    .swap_remove(self.random.usize(..dispatch.others.len()));
+            if dispatch.reached.is_empty() && dispatch.chosen.is_empty() && !dispatch.others.is_empty() {
+                let other = dispatch.others.swap_remove(self.random.usize(..dispatch.others.len()));
                 dispatch.chosen.push_back(other);
             }
         }
@@ -347,10 +335,9 @@ impl Broker {
                     ClientCommand::Get => BrokerToWorker::Get(delivery),
                     ClientCommand::Put => BrokerToWorker::Put(delivery),
                     ClientCommand::Delete => BrokerToWorker::Delete(delivery),
-                    ClientCommand::Post
-                    | ClientCommand::Open
-                    | ClientCommand::Disconnect
-                    | ClientCommand::Mmi => BrokerToWorker::Post(delivery),
+                    ClientCommand::Post | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => {
+                        BrokerToWorker::Post(delivery)
+                    }
                 };
                 dispatch.in_flight = Some(worker.clone());
                 self.counters.sent += 1;
@@ -392,11 +379,7 @@ impl Broker {
 
     fn send(&mut self, to: Identity, frames: Frames, purpose: Purpose) {
         self.counters.sent += 1;
-        self.outputs.push_back(BrokerOutput::Send(Outgoing {
-            to,
-            frames,
-            purpose,
-        }));
+        self.outputs.push_back(BrokerOutput::Send(Outgoing { to, frames, purpose }));
     }
 
     fn count_refusal(&mut self, kind: &'static str) {
@@ -404,11 +387,7 @@ impl Broker {
     }
 
     fn reply(&mut self, to: &Identity, reply: Reply) {
-        self.send(
-            to.clone(),
-            BrokerToClient::Response(reply).encode(),
-            Purpose::Reply,
-        );
+        self.send(to.clone(), BrokerToClient::Response(reply).encode(), Purpose::Reply);
     }
 
     /// Refuses a message. A client that can be answered (its message names a service and a job) is.
@@ -423,20 +402,10 @@ impl Broker {
             let target = String::from_utf8_lossy(&frames[4]).into_owned();
             self.reply_refused(peer, service, job, target, error.to_string());
         }
-        self.note(BrokerNote::Refused {
-            peer: peer.to_string(),
-            error,
-        });
+        self.note(BrokerNote::Refused { peer: peer.to_string(), error });
     }
 
-    fn reply_refused(
-        &mut self,
-        peer: &Identity,
-        service: ServiceName,
-        job: JobId,
-        target: String,
-        error: String,
-    ) {
+    fn reply_refused(&mut self, peer: &Identity, service: ServiceName, job: JobId, target: String, error: String) {
         let body = Refused {
             workers: None,
             uuid: job.to_string(),
@@ -446,22 +415,11 @@ impl Broker {
             errors: vec![error.clone()],
             error: Some(error),
         };
-        self.reply(
-            peer,
-            Reply {
-                service,
-                job,
-                status: Status::REFUSED,
-                payload: body::encode(&body),
-            },
-        );
+        self.reply(peer, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
 
     fn client_message(&mut self, now: Instant, client: Identity, request: ClientMessage) {
-        if matches!(
-            request.service.as_str(),
-            MANAGEMENT_SERVICE | INVENTORY_SERVICE
-        ) {
+        if matches!(request.service.as_str(), MANAGEMENT_SERVICE | INVENTORY_SERVICE) {
             self.management_request(now, &client, &request);
             return;
         }
@@ -469,23 +427,9 @@ impl Broker {
             && let Err(error) = body::check_object(&request.body)
         {
             self.count_refusal(error.kind());
-            let ClientMessage {
-                service,
-                job,
-                target,
-                ..
-            } = request;
-            self.reply_refused(
-                &client,
-                service,
-                job,
-                target.as_str().to_owned(),
-                error.to_string(),
-            );
-            self.note(BrokerNote::Refused {
-                peer: client.to_string(),
-                error,
-            });
+            let ClientMessage { service, job, target, .. } = request;
+            self.reply_refused(&client, service, job, target.as_str().to_owned(), error.to_string());
+            self.note(BrokerNote::Refused { peer: client.to_string(), error });
             return;
         }
         let (chosen, others) = self.choose(&client, &request);
@@ -494,10 +438,7 @@ impl Broker {
             return;
         }
         match request.command {
-            ClientCommand::Post
-            | ClientCommand::Get
-            | ClientCommand::Put
-            | ClientCommand::Delete => {
+            ClientCommand::Post | ClientCommand::Get | ClientCommand::Put | ClientCommand::Delete => {
                 self.dispatch = Some(Dispatch {
                     client,
                     request,
@@ -513,31 +454,18 @@ impl Broker {
                     "service '{}' takes jobs; only {MANAGEMENT_SERVICE} and {INVENTORY_SERVICE} answer this command",
                     request.service
                 );
-                self.reply_management(
-                    &client,
-                    request.service,
-                    request.job,
-                    Status::REFUSED,
-                    &error_value(error),
-                );
+                self.reply_management(&client, request.service, request.job, Status::REFUSED, &error_value(error));
             }
         }
     }
 
     /// Whom a request is for, and for target `any` who could stand in.
-    fn choose(
-        &mut self,
-        client: &Identity,
-        request: &ClientMessage,
-    ) -> (Vec<Identity>, Vec<Identity>) {
+    fn choose(&mut self, client: &Identity, request: &ClientMessage) -> (Vec<Identity>, Vec<Identity>) {
         if request.command == ClientCommand::Post
             && let Some(workers) = self.remembered.get(client, &request.job)
         {
-            let workers: Vec<Identity> = workers
-                .iter()
-                .filter(|worker| self.registry.contains(worker))
-                .cloned()
-                .collect();
+            let workers: Vec<Identity> =
+                workers.iter().filter(|worker| self.registry.contains(worker)).cloned().collect();
             if !workers.is_empty() {
                 return (workers, Vec::new());
             }
@@ -576,18 +504,9 @@ impl Broker {
     }
 
     fn refuse_target(&mut self, client: &Identity, request: ClientMessage) {
-        let ClientMessage {
-            command,
-            service,
-            target,
-            job,
-            ..
-        } = request;
+        let ClientMessage { command, service, target, job, .. } = request;
         // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
-        let error = format!(
-            "NFPBroker - b'{service}' service failed to target workers 'b'{}''",
-            target.as_str()
-        );
+        let error = format!("NFPBroker - b'{service}' service failed to target workers 'b'{}''", target.as_str());
         if command == ClientCommand::Mmi {
             self.reply_management(client, service, job, Status::REFUSED, &error_value(error));
             return;
@@ -601,25 +520,12 @@ impl Broker {
             errors: vec![error],
             error: None,
         };
-        self.reply(
-            client,
-            Reply {
-                service,
-                job,
-                status: Status::REFUSED,
-                payload: body::encode(&body),
-            },
-        );
+        self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch {
-            client,
-            request,
-            reached,
-            ..
-        } = dispatch;
+        let Dispatch { client, request, reached, .. } = dispatch;
         if reached.is_empty() {
             self.refuse_target(&client, request);
             return;
@@ -627,10 +533,7 @@ impl Broker {
         match request.command {
             ClientCommand::Post => self.remembered.insert(&client, &request.job, &reached),
             ClientCommand::Get | ClientCommand::Delete => {}
-            ClientCommand::Put
-            | ClientCommand::Open
-            | ClientCommand::Disconnect
-            | ClientCommand::Mmi => return,
+            ClientCommand::Put | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => return,
         }
         let body = Dispatched {
             workers: reached,
@@ -680,11 +583,7 @@ impl Broker {
         match self.registry.register(now, worker.clone(), service.clone()) {
             Registration::New => self.note(BrokerNote::Registered { worker, service }),
             Registration::Again => {}
-            Registration::Moved { from } => self.note(BrokerNote::Moved {
-                worker,
-                from,
-                to: service,
-            }),
+            Registration::Moved { from } => self.note(BrokerNote::Moved { worker, from, to: service }),
         }
     }
 
@@ -696,8 +595,7 @@ impl Broker {
             return;
         }
         if self.strangers.len() >= self.config.strangers_max {
-            self.strangers
-                .retain(|_, last| now.saturating_duration_since(*last) < DISCONNECT_INTERVAL);
+            self.strangers.retain(|_, last| now.saturating_duration_since(*last) < DISCONNECT_INTERVAL);
             if self.strangers.len() >= self.config.strangers_max {
                 return;
             }
@@ -723,10 +621,7 @@ impl Broker {
         };
         if let Err(error) = checked {
             self.count_refusal(error.kind());
-            self.note(BrokerNote::Refused {
-                peer: worker.to_string(),
-                error,
-            });
+            self.note(BrokerNote::Refused { peer: worker.to_string(), error });
             return;
         }
         if command == Command::Event {
@@ -754,12 +649,10 @@ fn check_accepted(payload: &[u8]) -> Result<(), DecodeError> {
         worker: std::borrow::Cow<'a, str>,
     }
     body::check_object(payload)?;
-    serde_json::from_slice::<Worker<'_>>(payload)
-        .map(|_| ())
-        .map_err(|error| DecodeError::Body {
-            expected: "an acceptance that names its worker",
-            error: error.to_string(),
-        })
+    serde_json::from_slice::<Worker<'_>>(payload).map(|_| ()).map_err(|error| DecodeError::Body {
+        expected: "an acceptance that names its worker",
+        error: error.to_string(),
+    })
 }
 
 fn error_value(error: String) -> serde_json::Value {

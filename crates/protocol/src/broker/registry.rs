@@ -59,13 +59,7 @@ pub(super) struct Registry {
 
 impl Registry {
     pub(super) fn new(config: KeepaliveConfig) -> Self {
-        Self {
-            config,
-            workers: HashMap::new(),
-            services: HashMap::new(),
-            timers: BTreeMap::new(),
-            next_serial: 0,
-        }
+        Self { config, workers: HashMap::new(), services: HashMap::new(), timers: BTreeMap::new(), next_serial: 0 }
     }
 
     pub(super) fn counts(&self) -> (usize, usize) {
@@ -77,9 +71,7 @@ impl Registry {
     }
 
     pub(super) fn get(&self, name: &str) -> Option<Identity> {
-        self.workers
-            .get_key_value(name)
-            .map(|(worker, _)| worker.clone())
+        self.workers.get_key_value(name).map(|(worker, _)| worker.clone())
     }
 
     pub(super) fn members(&self, service: &ServiceName) -> &[Identity] {
@@ -87,41 +79,25 @@ impl Registry {
     }
 
     pub(super) fn service_frame(&self, worker: &Identity) -> Option<Bytes> {
-        self.workers
-            .get(worker)
-            .map(|record| record.service_frame.clone())
+        self.workers.get(worker).map(|record| record.service_frame.clone())
     }
 
     /// Every worker, in the order of registration.
     pub(super) fn all(&self) -> Vec<Identity> {
-        let mut workers: Vec<(u64, &Identity)> = self
-            .workers
-            .iter()
-            .map(|(worker, record)| (record.serial, worker))
-            .collect();
+        let mut workers: Vec<(u64, &Identity)> =
+            self.workers.iter().map(|(worker, record)| (record.serial, worker)).collect();
         workers.sort_unstable_by_key(|(serial, _)| *serial);
-        workers
-            .into_iter()
-            .map(|(_, worker)| worker.clone())
-            .collect()
+        workers.into_iter().map(|(_, worker)| worker.clone()).collect()
     }
 
     /// One worker of each service.
     pub(super) fn one_of_each(&self, random: &mut fastrand::Rng) -> Vec<Identity> {
         let mut services: Vec<_> = self.services.iter().collect();
         services.sort_unstable_by_key(|(service, _)| *service);
-        services
-            .into_iter()
-            .filter_map(|(_, members)| random.choice(members).cloned())
-            .collect()
+        services.into_iter().filter_map(|(_, members)| random.choice(members).cloned()).collect()
     }
 
-    pub(super) fn register(
-        &mut self,
-        now: Instant,
-        worker: Identity,
-        service: ServiceName,
-    ) -> Registration {
+    pub(super) fn register(&mut self, now: Instant, worker: Identity, service: ServiceName) -> Registration {
         if let Some(record) = self.workers.get_mut(&worker) {
             // A worker that came back, or moves: its timers start again, so that it has its whole hold time.
             record.keepalive.restart(now);
@@ -148,17 +124,7 @@ impl Registry {
         let timer = keepalive.deadline();
         self.timers.insert((timer, serial), worker.clone());
         let service_frame = frame(&service);
-        self.workers.insert(
-            worker,
-            Record {
-                service,
-                service_frame,
-                position,
-                keepalive,
-                serial,
-                timer,
-            },
-        );
+        self.workers.insert(worker, Record { service, service_frame, position, keepalive, serial, timer });
         Registration::New
     }
 
@@ -189,10 +155,7 @@ impl Registry {
         self.timers.clear();
         let mut workers: Vec<_> = self.workers.drain().collect();
         workers.sort_unstable_by_key(|(_, record)| record.serial);
-        workers
-            .into_iter()
-            .map(|(worker, record)| (worker, record.service))
-            .collect()
+        workers.into_iter().map(|(worker, record)| (worker, record.service)).collect()
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {

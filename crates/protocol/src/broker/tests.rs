@@ -18,28 +18,17 @@ struct Sent {
 
 impl Bench {
     fn new() -> Self {
-        Self {
-            broker: Broker::new(BrokerConfig::default()),
-            now: Instant::now(),
-        }
+        Self { broker: Broker::new(BrokerConfig::default()), now: Instant::now() }
     }
 
     fn drain(&mut self) -> Vec<Sent> {
         self.drain_with(|_, _| None)
     }
 
-    fn drain_with(
-        &mut self,
-        mut fail: impl FnMut(&Identity, Purpose) -> Option<Undelivered>,
-    ) -> Vec<Sent> {
+    fn drain_with(&mut self, mut fail: impl FnMut(&Identity, Purpose) -> Option<Undelivered>) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(output) = self.broker.poll_output() {
-            let BrokerOutput::Send(Outgoing {
-                to,
-                frames,
-                purpose,
-            }) = output
-            else {
+            let BrokerOutput::Send(Outgoing { to, frames, purpose }) = output else {
                 continue;
             };
             if let Some(reason) = fail(&to, purpose) {
@@ -49,10 +38,7 @@ impl Bench {
             sent.push(Sent {
                 to: to.to_string(),
                 command: Command::from_frame(&frames[2]).expect("a command"),
-                rest: frames[3..]
-                    .iter()
-                    .map(|frame| String::from_utf8_lossy(frame).into_owned())
-                    .collect(),
+                rest: frames[3..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect(),
             });
         }
         sent
@@ -65,11 +51,7 @@ impl Bench {
 
     fn input(&mut self, peer: &str, parts: &[&str]) {
         let mut frames = vec![Bytes::new()];
-        frames.extend(
-            parts
-                .iter()
-                .map(|part| Bytes::copy_from_slice(part.as_bytes())),
-        );
+        frames.extend(parts.iter().map(|part| Bytes::copy_from_slice(part.as_bytes())));
         self.broker.message(self.now, peer.as_bytes(), &frames);
     }
 
@@ -78,10 +60,7 @@ impl Bench {
     }
 
     fn post(&mut self, service: &str, target: &str, job: &str) -> Vec<Sent> {
-        self.from(
-            "client",
-            &["NFPC01", "0x04", service, target, job, "{\"task\":\"t\"}"],
-        )
+        self.from("client", &["NFPC01", "0x04", service, target, job, "{\"task\":\"t\"}"])
     }
 
     fn after(&mut self, seconds: f64) -> Vec<Sent> {
@@ -92,21 +71,14 @@ impl Bench {
 }
 
 fn to_workers(sent: &[Sent]) -> Vec<String> {
-    let mut workers: Vec<String> = sent
-        .iter()
-        .filter(|sent| sent.command == Command::Post)
-        .map(|sent| sent.to.clone())
-        .collect();
+    let mut workers: Vec<String> =
+        sent.iter().filter(|sent| sent.command == Command::Post).map(|sent| sent.to.clone()).collect();
     workers.sort();
     workers
 }
 
 fn status(sent: &[Sent]) -> &str {
-    &sent
-        .iter()
-        .find(|sent| sent.command == Command::Response)
-        .expect("an answer")
-        .rest[2]
+    &sent.iter().find(|sent| sent.command == Command::Response).expect("an answer").rest[2]
 }
 
 #[test]
@@ -116,15 +88,8 @@ fn a_job_goes_to_the_workers_that_its_target_names() {
         bench.ready(worker, service);
     }
     assert_eq!(to_workers(&bench.post("s", "all", "1")), ["a", "b"]);
-    assert_eq!(
-        to_workers(&bench.post("s", "c", "2")),
-        ["c"],
-        "a registered name of another service"
-    );
-    assert_eq!(
-        to_workers(&bench.post("s", r#"["b","ghost","b","c"]"#, "3")),
-        ["b", "c"]
-    );
+    assert_eq!(to_workers(&bench.post("s", "c", "2")), ["c"], "a registered name of another service");
+    assert_eq!(to_workers(&bench.post("s", r#"["b","ghost","b","c"]"#, "3")), ["b", "c"]);
     assert_eq!(to_workers(&bench.post("all", "all", "4")), ["a", "b", "c"]);
     assert_eq!(to_workers(&bench.post("all", "any", "5")).len(), 2);
     assert_eq!(to_workers(&bench.post("s", "any", "6")).len(), 1);
@@ -158,14 +123,12 @@ fn a_worker_that_cannot_be_reached_is_left_out_and_any_goes_to_another() {
         assert_eq!(status(&sent), "202");
     }
     bench.input("client", &["NFPC01", "0x04", "s", "all", "5", "{}"]);
-    let sent = bench.drain_with(|to, purpose| {
-        (purpose == Purpose::Dispatch && to.as_str() == "a").then_some(Undelivered::Full)
-    });
+    let sent = bench
+        .drain_with(|to, purpose| (purpose == Purpose::Dispatch && to.as_str() == "a").then_some(Undelivered::Full));
     let body: Value = serde_json::from_str(&sent.last().expect("an answer").rest[3]).expect("JSON");
     assert_eq!(body["workers"], serde_json::json!(["b"]));
     bench.input("client", &["NFPC01", "0x04", "s", "a", "6", "{}"]);
-    let sent = bench
-        .drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
+    let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
     assert_eq!(status(&sent), "400");
     assert!(bench.broker.counters().unroutable >= 1 && bench.broker.counters().full == 1);
 }
@@ -186,30 +149,11 @@ fn a_repeated_post_goes_where_the_first_went() {
 fn an_unregistered_worker_is_told_to_register_once_a_second() {
     let mut bench = Bench::new();
     let sent = bench.from("a", &["NFPW01", "0x02", "s"]);
-    assert_eq!(
-        sent,
-        vec![Sent {
-            to: "a".into(),
-            command: Command::Disconnect,
-            rest: vec!["s".into()]
-        }]
-    );
-    assert_eq!(
-        bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]),
-        vec![]
-    );
+    assert_eq!(sent, vec![Sent { to: "a".into(), command: Command::Disconnect, rest: vec!["s".into()] }]);
+    assert_eq!(bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]), vec![]);
     bench.now += DISCONNECT_INTERVAL;
-    assert_eq!(
-        bench
-            .from("a", &["NFPW01", "0x09", "client", "", "1", "200", "bytes"])
-            .len(),
-        1
-    );
-    assert_eq!(
-        bench.from("a", &["NFPW01", "0x03", "s"]),
-        vec![],
-        "a good-bye needs no answer"
-    );
+    assert_eq!(bench.from("a", &["NFPW01", "0x09", "client", "", "1", "200", "bytes"]).len(), 1);
+    assert_eq!(bench.from("a", &["NFPW01", "0x03", "s"]), vec![], "a good-bye needs no answer");
 }
 
 #[test]
@@ -228,11 +172,7 @@ fn a_worker_beats_every_interval_and_silence_ends_it_after_the_hold_time() {
     assert_eq!(bench.broker.counts().0, 1);
     bench.after(0.1);
     assert_eq!(bench.broker.counts().0, 0, "15 s after the last beat");
-    assert_eq!(
-        bench.broker.next_deadline(),
-        None,
-        "nobody registered, nothing to wake up for"
-    );
+    assert_eq!(bench.broker.next_deadline(), None, "nobody registered, nothing to wake up for");
 }
 
 #[test]
@@ -260,11 +200,7 @@ fn malformed_messages_are_counted_and_clients_that_can_be_answered_are() {
     assert_eq!(sent[0].rest.len(), 4, "service, job, status, body");
     assert_eq!((&*sent[0].rest[1], &*sent[0].rest[2]), ("j", "400"));
     let sent = bench.from("client", &["NFPC01", "0x04", "s", "a", "j", "{nope"]);
-    assert_eq!(
-        (sent.len(), status(&sent)),
-        (1, "400"),
-        "the worker never sees it"
-    );
+    assert_eq!((sent.len(), status(&sent)), (1, "400"), "the worker never sees it");
     let refused = &bench.broker.counters().refused;
     assert_eq!(refused.values().sum::<u64>(), 7, "{refused:?}");
     assert_eq!(bench.broker.counts().0, 1);
@@ -281,24 +217,9 @@ fn bodies_that_end_python_clients_are_not_relayed() {
         ("0x05", "200", "{nope}"),
         ("0x05", "20", "{}"),
     ] {
-        assert_eq!(
-            bench.from("a", &["NFPW01", command, "client", "", "1", status, body]),
-            vec![],
-            "{body}"
-        );
+        assert_eq!(bench.from("a", &["NFPW01", command, "client", "", "1", status, body]), vec![], "{body}");
     }
-    let sent = bench.from(
-        "a",
-        &[
-            "NFPW01",
-            "0x05",
-            "client",
-            "",
-            "1",
-            "201",
-            r#"{"worker":"a"}"#,
-        ],
-    );
+    let sent = bench.from("a", &["NFPW01", "0x05", "client", "", "1", "201", r#"{"worker":"a"}"#]);
     assert_eq!(sent[0].rest, ["s", "1", "201", r#"{"worker":"a"}"#]);
 }
 
@@ -315,26 +236,10 @@ fn management_always_answers_twice() {
     ] {
         let sent = bench.from("client", &["NFPC01", "0x11", service, "any", "1", body]);
         let commands: Vec<Command> = sent.iter().map(|sent| sent.command).collect();
-        assert_eq!(
-            commands,
-            [Command::Response, Command::Mmi],
-            "{service} {body}"
-        );
+        assert_eq!(commands, [Command::Response, Command::Mmi], "{service} {body}");
     }
-    bench.input(
-        "client",
-        &[
-            "NFPC01",
-            "0x11",
-            MANAGEMENT_SERVICE,
-            "any",
-            "2",
-            r#"{"task":"get_stats"}"#,
-        ],
-    );
-    let Some(BrokerOutput::Ask(ask)) = bench.broker.poll_output() else {
-        panic!("a question to the owner")
-    };
+    bench.input("client", &["NFPC01", "0x11", MANAGEMENT_SERVICE, "any", "2", r#"{"task":"get_stats"}"#]);
+    let Some(BrokerOutput::Ask(ask)) = bench.broker.poll_output() else { panic!("a question to the owner") };
     assert_eq!(ask.kind, AskKind::Stats);
     bench.broker.answer(ask.id, Err("disk on fire".to_owned()));
     let sent = bench.drain();
@@ -350,11 +255,7 @@ fn a_stop_tells_every_worker_in_an_order_that_they_understand() {
     let sent = bench.drain();
     assert_eq!(sent.len(), 2);
     assert!(sent.iter().all(|sent| sent.command == Command::Disconnect));
-    assert_eq!(
-        bench.from("a", &["NFPW01", "0x01", "s"]),
-        vec![],
-        "a READY during the stop changes nothing"
-    );
+    assert_eq!(bench.from("a", &["NFPW01", "0x01", "s"]), vec![], "a READY during the stop changes nothing");
     assert_eq!(bench.broker.counts().0, 0);
 }
 
@@ -376,24 +277,11 @@ fn random_operations_keep_the_registry_consistent() {
             let views = bench.broker.workers(bench.now);
             assert_eq!(views.len(), bench.broker.counts().0);
             for view in &views {
-                assert!(
-                    bench
-                        .broker
-                        .registry
-                        .members(&view.service)
-                        .contains(&view.name),
-                    "seed {seed}"
-                );
+                assert!(bench.broker.registry.members(&view.service).contains(&view.name), "seed {seed}");
                 assert!(!view.hold_time_left.is_zero(), "seed {seed}");
             }
             let members: usize = (0..3)
-                .map(|n| {
-                    bench
-                        .broker
-                        .registry
-                        .members(&ServiceName::parse(&format!("s{n}")).expect("ok"))
-                        .len()
-                })
+                .map(|n| bench.broker.registry.members(&ServiceName::parse(&format!("s{n}")).expect("ok")).len())
                 .sum();
             assert_eq!(members, views.len(), "seed {seed}");
         }

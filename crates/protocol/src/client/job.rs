@@ -1,0 +1,247 @@
+//! One unfinished job of a client.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::name::{Identity, JobId, ServiceName, TaskName};
+use crate::target::Target;
+
+/// Shortest time between two GETs to one worker that events cause.
+const ANNOUNCED_ASK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A job as its caller wants it.
+#[derive(Debug, Clone)]
+pub struct JobRequest {
+    /// Its id.
+    pub job: JobId,
+    /// Which service.
+    pub service: ServiceName,
+    /// Which task; for texts, the body says it to the worker.
+    pub task: TaskName,
+    /// For whom.
+    pub target: Target,
+    /// The POST body.
+    pub body: Bytes,
+    /// How long the caller waits.
+    pub timeout: Duration,
+    /// Until when.
+    pub deadline: Instant,
+}
+
+/// Where a job is. Final states never change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JobState {
+    /// Stored or being stored.
+    New,
+    /// Posted.
+    Submitting,
+    /// The broker handed it on.
+    Dispatched,
+    /// A worker has it.
+    Started,
+    /// A worker asks.
+    Waiting,
+    /// Every worker returned its result.
+    Completed,
+    /// It was refused, or a worker lost it.
+    Failed,
+    /// Its deadline passed.
+    Stale,
+    /// Its caller does not want it any more.
+    Cancelled,
+}
+
+impl JobState {
+    /// Whether it ends here.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Stale | Self::Cancelled)
+    }
+}
+
+/// Why a worker returned nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lost {
+    /// The deadline passed.
+    Expired,
+    /// The job was cancelled.
+    Cancelled,
+    /// The worker refused it.
+    Refused(String),
+    /// The worker had it and does not know it any more.
+    Forgotten,
+    /// The job ended for another reason before this worker answered.
+    Unknown,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired => formatter.write_str("no result before the deadline"),
+            Self::Cancelled => formatter.write_str("cancelled"),
+            Self::Refused(reason) => write!(formatter, "refused: {reason}"),
+            Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
+            Self::Unknown => formatter.write_str("no result"),
+        }
+    }
+}
+
+/// The changing part of a job's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Which.
+    pub job: JobId,
+    /// Where it is.
+    pub state: JobState,
+    /// Who has it, once the broker said so.
+    pub dispatched: Vec<Identity>,
+    /// Who accepted it.
+    pub started: Vec<Identity>,
+    /// Whose result is there.
+    pub completed: Vec<Identity>,
+    /// Why it did not complete.
+    pub errors: Vec<String>,
+}
+
+/// A job that the store had unfinished.
+#[derive(Debug, Clone)]
+pub struct RestoredClientJob {
+    /// What was asked.
+    pub request: JobRequest,
+    /// Its state then.
+    pub state: JobState,
+    /// Who had it.
+    pub dispatched: Vec<Identity>,
+    /// Who had accepted it.
+    pub started: Vec<Identity>,
+    /// Whose result was there.
+    pub completed: Vec<Identity>,
+}
+
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) request: JobRequest,
+    pub(super) state: JobState,
+    pub(super) stored: bool,
+    pub(super) posts: u32,
+    pub(super) dispatched: Option<Vec<Identity>>,
+    pub(super) started: BTreeSet<Identity>,
+    pub(super) completed: BTreeSet<Identity>,
+    pub(super) lost: BTreeMap<Identity, Lost>,
+    /// Workers that send their results unasked.
+    pub(super) pushes: BTreeSet<Identity>,
+    pub(super) asked: u32,
+    pub(super) next_ask: Option<Instant>,
+    pub(super) next_post: Option<Instant>,
+    open_questions: Vec<(Identity, String)>,
+    seen_questions: BTreeSet<(Identity, String)>,
+    announced: HashMap<Identity, Instant>,
+}
+
+impl Job {
+    pub(super) fn new(request: JobRequest) -> Self {
+        Self {
+            request,
+            state: JobState::New,
+            stored: false,
+            posts: 0,
+            dispatched: None,
+            started: BTreeSet::new(),
+            completed: BTreeSet::new(),
+            lost: BTreeMap::new(),
+            pushes: BTreeSet::new(),
+            asked: 0,
+            next_ask: None,
+            next_post: None,
+            open_questions: Vec::new(),
+            seen_questions: BTreeSet::new(),
+            announced: HashMap::new(),
+        }
+    }
+
+    pub(super) fn restored(restored: RestoredClientJob) -> Self {
+        let RestoredClientJob { request, state, dispatched, started, completed } = restored;
+        let state = if state == JobState::Submitting { JobState::New } else { state };
+        let mut job = Self::new(request);
+        job.stored = true;
+        job.dispatched = (!dispatched.is_empty()).then_some(dispatched);
+        job.state = if job.dispatched.is_some() { state } else { JobState::New };
+        job.started = started.into_iter().collect();
+        job.completed = completed.into_iter().collect();
+        job
+    }
+
+    /// Whether an answer of this worker is one that was asked for. Before the 202 anyone may answer: only who got the
+    /// POST knows the id.
+    pub(super) fn expects(&self, worker: &Identity) -> bool {
+        self.dispatched.as_ref().is_none_or(|workers| workers.contains(worker))
+    }
+
+    /// Workers that have the job and have not answered.
+    pub(super) fn missing(&self) -> Vec<Identity> {
+        let dispatched = self.dispatched.as_deref().unwrap_or_default();
+        dispatched
+            .iter()
+            .filter(|worker| !self.completed.contains(*worker) && !self.lost.contains_key(*worker))
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.dispatched.is_some() && self.missing().is_empty()
+    }
+
+    /// Notes a question. `false`: it is known already, from its event or an earlier 102.
+    pub(super) fn ask_once(&mut self, worker: &Identity, question: &str) -> bool {
+        let key = (worker.clone(), question.to_owned());
+        if !self.seen_questions.insert(key.clone()) {
+            return false;
+        }
+        self.open_questions.push(key);
+        true
+    }
+
+    pub(super) fn close_question(&mut self, worker: &Identity, question: &str) {
+        self.open_questions.retain(|(asker, open)| asker != worker || open != question);
+    }
+
+    pub(super) fn close_questions(&mut self, worker: &Identity) {
+        self.open_questions.retain(|(asker, _)| asker != worker);
+    }
+
+    /// Leaves the waiting state when no question is open. `true`: it did.
+    pub(super) fn settle_waiting(&mut self) -> bool {
+        if self.state == JobState::Waiting && self.open_questions.is_empty() {
+            self.state = JobState::Started;
+            return true;
+        }
+        false
+    }
+
+    pub(super) fn may_ask_now(&mut self, now: Instant, worker: &Identity) -> bool {
+        if let Some(last) = self.announced.get(worker)
+            && now.saturating_duration_since(*last) < ANNOUNCED_ASK_INTERVAL
+        {
+            return false;
+        }
+        self.announced.insert(worker.clone(), now);
+        true
+    }
+
+    pub(super) fn next_wake(&self) -> Instant {
+        [self.next_ask, self.next_post].into_iter().flatten().fold(self.request.deadline, Instant::min)
+    }
+
+    pub(super) fn progress(&self, errors: Vec<String>) -> Progress {
+        Progress {
+            job: self.request.job.clone(),
+            state: self.state,
+            dispatched: self.dispatched.clone().unwrap_or_default(),
+            started: self.started.iter().cloned().collect(),
+            completed: self.completed.iter().cloned().collect(),
+            errors,
+        }
+    }
+}

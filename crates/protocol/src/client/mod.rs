@@ -1,0 +1,789 @@
+//! The client's decisions: when a job is posted, asked about, complete, lost or too late.
+//!
+//! One input, then [`Client::poll_output`] until it is empty. A job is stored before it is posted. The row in the store
+//! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
+
+mod job;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+pub use job::{JobRequest, JobState, Lost, Progress, RestoredClientJob};
+
+use crate::body::{
+    self, Accepted, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, InputResponse, ManagementBody,
+    Refused, StreamCredit, Waiting,
+};
+use crate::frame::{Frames, Status};
+use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
+use crate::name::{Identity, JobId, ServiceName};
+use crate::target::Target;
+use crate::timer::Timers;
+use job::Job;
+
+/// Bounds and habits of a client.
+#[derive(Debug, Clone)]
+pub struct ClientConfig {
+    /// First time to ask for a job that said nothing. Workers that send results unasked make this a safety net; for
+    /// those that announce them it is one too; 0.21 workers that lost their last event need it.
+    pub get_first: Duration,
+    /// Longest time between two askings, as in the recorded 0.25 client.
+    pub get_max: Duration,
+    /// First time to repeat a POST without 202; doubled each time.
+    pub post_again: Duration,
+    /// Most jobs that are posted and unfinished; more wait in their order.
+    pub in_flight_max: usize,
+    /// Most management requests that wait for their answer.
+    pub management_max: usize,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            get_first: Duration::from_secs(1),
+            get_max: Duration::from_secs(10),
+            post_again: Duration::from_secs(2),
+            in_flight_max: 10_000,
+            management_max: 1024,
+        }
+    }
+}
+
+/// What the store is to do.
+#[derive(Debug, Clone)]
+pub enum ClientStoreOperation {
+    /// A new job.
+    Insert(JobRequest),
+    /// Its state and what belongs to it.
+    Progress(Progress),
+    /// One worker's Result as JSON.
+    Result {
+        /// Which job.
+        job: JobId,
+        /// Whose.
+        worker: Identity,
+        /// The Result.
+        payload: Bytes,
+    },
+    /// An event as JSON.
+    Event {
+        /// Which job.
+        job: JobId,
+        /// The event.
+        body: Bytes,
+    },
+}
+
+/// What is confirmed by the store: [`ClientStoreOperation::Insert`] of this job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientToken(pub JobId);
+
+/// How a job ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// A final state.
+    pub state: JobState,
+    /// Why it did not complete.
+    pub errors: Vec<String>,
+    /// Workers that returned nothing, and why.
+    pub missing: Vec<(Identity, Lost)>,
+}
+
+/// News of a job for those who wait for it.
+#[derive(Debug, Clone)]
+pub enum JobUpdate {
+    /// The store has it.
+    Stored,
+    /// The broker handed it to these workers.
+    Dispatched(Vec<Identity>),
+    /// A worker has it.
+    Accepted(Identity),
+    /// An event; the body as it came.
+    Event(Box<Event>, Bytes),
+    /// A worker asks; also when only a GET brought it to light.
+    Question(Identity, InputRequest),
+    /// A worker's Result as JSON.
+    Result(Identity, Bytes),
+    /// Bytes.
+    Stream(Bytes),
+    /// The end; nothing comes after it.
+    Finished(Outcome),
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum ClientOutput {
+    /// Send, in order.
+    Send(Frames),
+    /// Store, and confirm with [`Client::stored`] where there is a token.
+    Store(ClientStoreOperation, Option<ClientToken>),
+    /// Tell who waits for the job.
+    Update(JobId, JobUpdate),
+    /// The answer to a management request.
+    Management(JobId, Result<(Status, Bytes), ManagementFailure>),
+    /// Log.
+    Note(ClientNote),
+}
+
+/// Why a management request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ManagementFailure {
+    /// Nobody answered in time.
+    #[error("no answer in time")]
+    TimedOut,
+    /// More than [`ClientConfig::management_max`].
+    #[error("too many management requests wait for their answer")]
+    TooMany,
+}
+
+/// What happened, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClientNote {
+    /// A message was refused.
+    Refused(DecodeError),
+    /// A message named a job that is not active.
+    UnknownJob(JobId),
+    /// A worker answered that was not asked.
+    UnexpectedWorker(JobId, String),
+    /// The broker found no worker for a question about a job that is under way; the job goes on.
+    WorkerAway(JobId),
+}
+
+/// Counters since the start.
+#[derive(Debug, Clone, Default)]
+pub struct ClientCounters {
+    /// Messages in.
+    pub received: u64,
+    /// Messages out.
+    pub sent: u64,
+    /// Events among those received.
+    pub events: u64,
+    /// Refused messages.
+    pub refused: u64,
+}
+
+/// The client's state.
+#[derive(Debug)]
+pub struct Client {
+    config: ClientConfig,
+    jobs: HashMap<JobId, Job>,
+    waiting: VecDeque<JobId>,
+    in_flight: usize,
+    timers: Timers<JobId>,
+    management: HashMap<JobId, ()>,
+    management_timers: Timers<JobId>,
+    /// Whether the broker is one that sends a repeated POST where the first went.
+    broker_remembers: bool,
+    outputs: VecDeque<ClientOutput>,
+    counters: ClientCounters,
+}
+
+impl Client {
+    /// A client without jobs.
+    pub fn new(config: ClientConfig) -> Self {
+        Self {
+            config,
+            jobs: HashMap::new(),
+            waiting: VecDeque::new(),
+            in_flight: 0,
+            timers: Timers::default(),
+            management: HashMap::new(),
+            management_timers: Timers::default(),
+            broker_remembers: false,
+            outputs: VecDeque::new(),
+            counters: ClientCounters::default(),
+        }
+    }
+
+    /// A new job: it is stored, then posted.
+    pub fn submit(&mut self, request: JobRequest) {
+        let job = request.job.clone();
+        if self.jobs.contains_key(&job) {
+            let outcome = Outcome {
+                state: JobState::Failed,
+                errors: vec![format!("job {job} is being worked on already: job ids are unique")],
+                missing: Vec::new(),
+            };
+            self.update(job, JobUpdate::Finished(outcome));
+            return;
+        }
+        self.timers.set(job.clone(), request.deadline);
+        self.jobs.insert(job.clone(), Job::new(request.clone()));
+        self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
+    }
+
+    /// The store has a new job, or not.
+    pub fn stored(&mut self, now: Instant, token: ClientToken, outcome: Result<(), String>) {
+        let ClientToken(id) = token;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        match outcome {
+            Ok(()) => {
+                job.stored = true;
+                self.update(id.clone(), JobUpdate::Stored);
+                self.waiting.push_back(id);
+                self.post_waiting(now);
+            }
+            Err(error) => {
+                let errors = vec![format!("the job could not be stored and was not sent: {error}")];
+                self.finish(now, &id, JobState::Failed, errors);
+            }
+        }
+    }
+
+    /// A job that the store had unfinished when the process began.
+    pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
+        let job = Job::restored(restored);
+        let id = job.request.job.clone();
+        let posted = !matches!(job.state, JobState::New | JobState::Submitting);
+        self.jobs.insert(id.clone(), job);
+        if posted {
+            self.in_flight += 1;
+            self.ask(now, &id);
+        } else {
+            self.waiting.push_back(id.clone());
+            self.timers.set(id, now);
+        }
+        self.post_waiting(now);
+    }
+
+    /// A message came from the broker.
+    pub fn message(&mut self, now: Instant, frames: &[Bytes]) {
+        self.counters.received += 1;
+        match BrokerToClient::decode(frames) {
+            Ok(BrokerToClient::Response(reply)) => {
+                if let Err(error) = self.response(now, reply) {
+                    self.refuse(error);
+                }
+            }
+            Ok(BrokerToClient::Event(reply)) => {
+                self.counters.events += 1;
+                if let Err(error) = self.event(now, reply) {
+                    self.refuse(error);
+                }
+            }
+            Ok(BrokerToClient::Stream(Reply { job, payload, .. })) => {
+                if self.jobs.contains_key(&job) {
+                    self.update(job, JobUpdate::Stream(payload));
+                } else {
+                    self.note(ClientNote::UnknownJob(job));
+                }
+            }
+            Ok(BrokerToClient::Mmi(Reply { job, status, payload, .. })) => {
+                self.management_answer(&job, Ok((status, payload)));
+            }
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// Time has passed.
+    pub fn timeout(&mut self, now: Instant) {
+        while let Some(id) = self.management_timers.take_due(now) {
+            self.management_answer(&id, Err(ManagementFailure::TimedOut));
+        }
+        while let Some(id) = self.timers.take_due(now) {
+            let Some(job) = self.jobs.get(&id) else {
+                continue;
+            };
+            if job.request.deadline <= now {
+                self.expire(now, &id);
+            } else if job.next_ask.is_some_and(|at| at <= now) {
+                self.ask(now, &id);
+            } else if job.next_post.is_some_and(|at| at <= now) {
+                self.post(now, &id);
+            } else {
+                self.set_timer(&id);
+            }
+        }
+        self.post_waiting(now);
+    }
+
+    /// When [`Client::timeout`] is wanted next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match (self.timers.next(), self.management_timers.next()) {
+            (Some(job), Some(management)) => Some(job.min(management)),
+            (job, management) => job.or(management),
+        }
+    }
+
+    /// Asks the broker itself. The answer comes as [`ClientOutput::Management`].
+    pub fn management(&mut self, id: JobId, service: ServiceName, request: &ManagementBody, deadline: Instant) {
+        if self.management.len() >= self.config.management_max {
+            self.outputs.push_back(ClientOutput::Management(id, Err(ManagementFailure::TooMany)));
+            return;
+        }
+        self.management.insert(id.clone(), ());
+        self.management_timers.set(id.clone(), deadline);
+        self.send(ClientMessage {
+            command: ClientCommand::Mmi,
+            service,
+            target: Target::Any,
+            job: id,
+            body: body::encode(request),
+        });
+    }
+
+    /// Answers a question of a job: to one worker, or to all that have the job (those that did not ask ignore it).
+    pub fn answer(&mut self, job: &JobId, worker: Option<&Identity>, response: &InputResponse) {
+        self.put(job, worker, body::encode(response));
+    }
+
+    /// Tells a job that the chunk at an offset may come.
+    pub fn credit(&mut self, job: &JobId, worker: Option<&Identity>, offset: u64) {
+        self.put(job, worker, body::encode(&StreamCredit { offset }));
+    }
+
+    /// Cancels a job: its workers are told, and it ends here at once.
+    pub fn cancel(&mut self, now: Instant, id: &JobId, by: &str, reason: Option<String>) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let text = match &reason {
+            Some(reason) => format!("cancelled by {by}: {reason}"),
+            None => format!("cancelled by {by}"),
+        };
+        if job.posts > 0 {
+            let target = job.dispatched.as_ref().map_or_else(|| job.request.target.clone(), Target::list);
+            let message = ClientMessage {
+                command: ClientCommand::Delete,
+                service: job.request.service.clone(),
+                target,
+                job: id.clone(),
+                body: body::encode(&CancelBody { reason }),
+            };
+            self.send(message);
+        }
+        self.finish(now, id, JobState::Cancelled, vec![text]);
+    }
+
+    /// The next thing to do. `None`: take the next input.
+    pub fn poll_output(&mut self) -> Option<ClientOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Unfinished jobs.
+    pub fn unfinished(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The state of an unfinished job.
+    pub fn state(&self, job: &JobId) -> Option<JobState> {
+        self.jobs.get(job).map(|job| job.state)
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &ClientCounters {
+        &self.counters
+    }
+
+    fn note(&mut self, note: ClientNote) {
+        self.outputs.push_back(ClientOutput::Note(note));
+    }
+
+    fn refuse(&mut self, error: DecodeError) {
+        self.counters.refused += 1;
+        self.note(ClientNote::Refused(error));
+    }
+
+    fn update(&mut self, job: JobId, update: JobUpdate) {
+        self.outputs.push_back(ClientOutput::Update(job, update));
+    }
+
+    fn store(&mut self, operation: ClientStoreOperation, token: Option<ClientToken>) {
+        self.outputs.push_back(ClientOutput::Store(operation, token));
+    }
+
+    fn send(&mut self, message: ClientMessage) {
+        self.counters.sent += 1;
+        self.outputs.push_back(ClientOutput::Send(message.encode()));
+    }
+
+    fn set_timer(&mut self, id: &JobId) {
+        if let Some(job) = self.jobs.get(id) {
+            self.timers.set(id.clone(), job.next_wake());
+        }
+    }
+
+    fn post_waiting(&mut self, now: Instant) {
+        while self.in_flight < self.config.in_flight_max
+            && let Some(id) = self.waiting.pop_front()
+        {
+            if self.jobs.contains_key(&id) {
+                self.in_flight += 1;
+                self.post(now, &id);
+            }
+        }
+    }
+
+    /// Posts a job, or posts it again where that cannot make it run twice.
+    fn post(&mut self, now: Instant, id: &JobId) {
+        let (again, remembers) = (self.config.post_again, self.broker_remembers);
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        job.next_post = Some(now + again * (1 << job.posts.min(5)));
+        if job.posts > 0 && job.request.target == Target::Any && !remembers {
+            // A broker that does not remember would choose again, and the job could run on two workers.
+            self.set_timer(id);
+            return;
+        }
+        job.posts += 1;
+        let message = ClientMessage {
+            command: ClientCommand::Post,
+            service: job.request.service.clone(),
+            target: job.request.target.clone(),
+            job: id.clone(),
+            body: job.request.body.clone(),
+        };
+        let first = job.state == JobState::New;
+        if first {
+            job.state = JobState::Submitting;
+        }
+        self.set_timer(id);
+        self.send(message);
+        if first {
+            self.progress(id);
+        }
+    }
+
+    /// Asks the workers that have not answered.
+    fn ask(&mut self, now: Instant, id: &JobId) {
+        let (first, max) = (self.config.get_first, self.config.get_max);
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        let missing = job.missing();
+        job.asked = (job.asked + 1).min(16);
+        job.next_ask = Some(now + (first * (1 << job.asked.min(8))).min(max));
+        let service = job.request.service.clone();
+        self.set_timer(id);
+        if !missing.is_empty() {
+            self.send_get(service, Target::list(&missing), id);
+        }
+    }
+
+    fn send_get(&mut self, service: ServiceName, target: Target, id: &JobId) {
+        self.send(ClientMessage {
+            command: ClientCommand::Get,
+            service,
+            target,
+            job: id.clone(),
+            body: Bytes::from_static(b"{}"),
+        });
+    }
+
+    fn put(&mut self, id: &JobId, worker: Option<&Identity>, body: Bytes) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let target = match (worker, &job.dispatched) {
+            (Some(worker), _) => Target::list([worker]),
+            (None, Some(workers)) => Target::list(workers),
+            (None, None) => job.request.target.clone(),
+        };
+        let service = job.request.service.clone();
+        self.send(ClientMessage { command: ClientCommand::Put, service, target, job: id.clone(), body });
+    }
+
+    fn progress(&mut self, id: &JobId) {
+        if let Some(job) = self.jobs.get(id) {
+            let progress = job.progress(Vec::new());
+            self.store(ClientStoreOperation::Progress(progress), None);
+        }
+    }
+
+    fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
+        let Reply { job: id, status, payload, .. } = reply;
+        if !self.jobs.contains_key(&id) {
+            if self.management.contains_key(&id) {
+                // The answer to a management request comes twice; the other one counts, unless this one is a refusal
+                // that no other follows.
+                if status.is_error() {
+                    self.management_answer(&id, Ok((status, payload)));
+                }
+            } else if status == Status::OK || status.is_error() {
+                self.note(ClientNote::UnknownJob(id));
+            }
+            return Ok(());
+        }
+        match status {
+            Status::DISPATCHED => {
+                let body: Dispatched = body::decode("a dispatch", &payload)?;
+                self.broker_remembers = body.fabric.is_some();
+                self.dispatched(now, &id, body.workers);
+            }
+            Status::ACCEPTED => {
+                let body: Accepted = body::decode("an acceptance", &payload)?;
+                self.accepted(&id, body.worker, body.fabric.is_some());
+            }
+            Status::PENDING => {
+                let body: body::JobState = body::decode("a job state", &payload)?;
+                self.accepted(&id, body.worker, false);
+            }
+            Status::WAITING => {
+                let body: Waiting = body::decode("a waiting state", &payload)?;
+                if let Some(question) = body.input_request {
+                    self.question(&id, body.worker, question);
+                }
+            }
+            Status::OK => self.results(now, &id, &payload)?,
+            status if status.is_error() => self.refusal(now, &id, status, &payload)?,
+            status => return Err(DecodeError::Status(status.to_string())),
+        }
+        Ok(())
+    }
+
+    fn dispatched(&mut self, now: Instant, id: &JobId, workers: Vec<Identity>) {
+        let first = self.config.get_first;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        // A 202 comes for every GET too, with the workers of that GET: only the first one counts.
+        if job.dispatched.is_some() {
+            return;
+        }
+        job.dispatched = Some(workers.clone());
+        job.next_post = None;
+        job.next_ask = Some(now + first);
+        if matches!(job.state, JobState::New | JobState::Submitting) {
+            job.state = JobState::Dispatched;
+        }
+        self.set_timer(id);
+        self.update(id.clone(), JobUpdate::Dispatched(workers));
+        if !self.complete_if_done(now, id) {
+            self.progress(id);
+        }
+    }
+
+    fn accepted(&mut self, id: &JobId, worker: Identity, pushes: bool) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+            return;
+        }
+        if pushes {
+            job.pushes.insert(worker.clone());
+        }
+        let new = job.started.insert(worker.clone());
+        let changed = !matches!(job.state, JobState::Started | JobState::Waiting);
+        if changed {
+            job.state = JobState::Started;
+        }
+        if new || changed {
+            self.progress(id);
+        }
+        if new {
+            self.update(id.clone(), JobUpdate::Accepted(worker));
+        }
+    }
+
+    fn question(&mut self, id: &JobId, worker: Identity, question: InputRequest) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+            return;
+        }
+        if !job.ask_once(&worker, &question.id) {
+            return;
+        }
+        job.state = JobState::Waiting;
+        self.progress(id);
+        self.update(id.clone(), JobUpdate::Question(worker, question));
+    }
+
+    fn results(&mut self, now: Instant, id: &JobId, payload: &Bytes) -> Result<(), DecodeError> {
+        let results: BTreeMap<&str, &RawValue> = {
+            let text = std::str::from_utf8(payload)
+                .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?;
+            serde_json::from_str(text)
+                .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?
+        };
+        for (name, result) in results {
+            let worker = Identity::parse(name)?;
+            let Some(job) = self.jobs.get_mut(id) else {
+                return Ok(());
+            };
+            if !job.expects(&worker) {
+                self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+                continue;
+            }
+            if !job.completed.insert(worker.clone()) {
+                continue;
+            }
+            job.lost.remove(&worker);
+            job.close_questions(&worker);
+            // A slice of the message: the text lies in it.
+            let payload = payload.slice_ref(result.get().as_bytes());
+            self.store(
+                ClientStoreOperation::Result { job: id.clone(), worker: worker.clone(), payload: payload.clone() },
+                None,
+            );
+            self.update(id.clone(), JobUpdate::Result(worker, payload));
+        }
+        if !self.complete_if_done(now, id) {
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.settle_waiting();
+            }
+            self.progress(id);
+        }
+        Ok(())
+    }
+
+    fn refusal(&mut self, now: Instant, id: &JobId, status: Status, payload: &[u8]) -> Result<(), DecodeError> {
+        #[derive(serde::Deserialize)]
+        struct Whose {
+            worker: Option<Identity>,
+        }
+        let Whose { worker } = body::decode("a refusal", payload)?;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return Ok(());
+        };
+        let Some(worker) = worker else {
+            // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
+            // only that the worker is away at the moment.
+            if job.dispatched.is_some() {
+                self.note(ClientNote::WorkerAway(id.clone()));
+                return Ok(());
+            }
+            let body: Refused = body::decode("a refusal", payload)?;
+            let errors = if body.errors.is_empty() { vec![body.status] } else { body.errors };
+            self.finish(now, id, JobState::Failed, errors);
+            return Ok(());
+        };
+        if !job.expects(&worker) || job.completed.contains(&worker) {
+            return Ok(());
+        }
+        let body: body::JobState = body::decode("a refusal", payload)?;
+        if status == Status::NOT_FOUND && !job.started.contains(&worker) && job.posts < POSTS_MAX {
+            // The worker never stored it, so it never ran there: post it to this worker again.
+            job.posts += 1;
+            let message = ClientMessage {
+                command: ClientCommand::Post,
+                service: job.request.service.clone(),
+                target: Target::list([&worker]),
+                job: id.clone(),
+                body: job.request.body.clone(),
+            };
+            self.send(message);
+            return Ok(());
+        }
+        let lost = match (status, body.error) {
+            (Status::NOT_FOUND, _) => Lost::Forgotten,
+            (_, Some(error)) => Lost::Refused(error),
+            (_, None) => Lost::Refused(body.status),
+        };
+        job.lost.insert(worker, lost);
+        self.complete_if_done(now, id);
+        Ok(())
+    }
+
+    fn event(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
+        let Reply { job: id, payload, .. } = reply;
+        if !self.jobs.contains_key(&id) {
+            // The last event of a job whose result came first.
+            return Ok(());
+        }
+        let event: Event = body::decode("an event", &payload)?;
+        let worker = event.worker.clone();
+        self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
+        let question = event.input_request();
+        let answered = event.input_response_id().map(str::to_owned);
+        let ready = event.event_type == EventType::ResultReady
+            || (event.event_type == EventType::Progress
+                && event.status == EventStatus::Completed
+                && event.message == "completed");
+        self.update(id.clone(), JobUpdate::Event(Box::new(event), payload));
+        if let Some(question) = question {
+            self.question(&id, worker, question);
+            return Ok(());
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(answered) = answered {
+            job.close_question(&worker, &answered);
+            if job.settle_waiting() {
+                self.progress(&id);
+            }
+            return Ok(());
+        }
+        if ready && job.expects(&worker) && !job.completed.contains(&worker) {
+            if job.pushes.contains(&worker) {
+                return Ok(());
+            }
+            // At most one GET for each announcement: a task may say "completed" as often as it likes, but only once per
+            // interval does that make us ask.
+            let service = job.request.service.clone();
+            if job.may_ask_now(now, &worker) {
+                self.send_get(service, Target::list([&worker]), &id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the job if every worker that has it has answered or is lost.
+    fn complete_if_done(&mut self, now: Instant, id: &JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else {
+            return true;
+        };
+        if !job.is_done() {
+            return false;
+        }
+        let errors: Vec<String> = job.lost.iter().map(|(worker, lost)| format!("worker {worker}: {lost}")).collect();
+        let state = if errors.is_empty() { JobState::Completed } else { JobState::Failed };
+        self.finish(now, id, state, errors);
+        true
+    }
+
+    fn expire(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let error = format!(
+            "job '{id}' service '{}' task '{}' timeout expired after {} seconds; worker execution may continue",
+            job.request.service,
+            job.request.task,
+            job.request.timeout.as_secs()
+        );
+        self.finish(now, id, JobState::Stale, vec![error]);
+    }
+
+    fn finish(&mut self, now: Instant, id: &JobId, state: JobState, errors: Vec<String>) {
+        let Some(mut job) = self.jobs.remove(id) else {
+            return;
+        };
+        self.timers.remove(id);
+        if job.posts > 0 || job.dispatched.is_some() {
+            self.in_flight = self.in_flight.saturating_sub(1);
+        }
+        job.state = state;
+        if job.stored {
+            self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
+        }
+        let reason = match state {
+            JobState::Stale => Lost::Expired,
+            JobState::Cancelled => Lost::Cancelled,
+            _ => Lost::Unknown,
+        };
+        let missing =
+            job.missing().into_iter().map(|worker| (worker, reason.clone())).chain(job.lost.clone()).collect();
+        self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
+        self.post_waiting(now);
+    }
+
+    fn management_answer(&mut self, id: &JobId, answer: Result<(Status, Bytes), ManagementFailure>) {
+        // An answer after its caller gave up is dropped here, it waits in no queue.
+        if self.management.remove(id).is_some() {
+            self.management_timers.remove(id);
+            self.outputs.push_back(ClientOutput::Management(id.clone(), answer));
+        }
+    }
+}
+
+/// Most POSTs of one job.
+pub const POSTS_MAX: u32 = 32;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,825 @@
+//! The worker's decisions: what is stored before what is acknowledged, what starts when, what a GET is answered.
+//!
+//! One input, then [`Worker::poll_output`] until it is empty. Order is meaning: a job is stored before its 201 goes out,
+//! a result is stored before its 200.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::body::{
+    self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, EventType, FABRIC_VERSION, InputRequest, JobRequestBody,
+    JobState, PutBody, Waiting,
+};
+use crate::frame::{Frames, Status};
+use crate::keepalive::{Keepalive, KeepaliveConfig};
+use crate::message::{BrokerToWorker, DecodeError, Delivery, WorkerMessage, WorkerReply};
+use crate::name::{Identity, JobId, ServiceName};
+
+/// Shortest time between two reconnects that a DISCONNECT asks for: a broker that says nothing else cannot make a storm.
+pub const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Most questions that one job may have open; more are refused to the task.
+pub const QUESTIONS_MAX: usize = 64;
+
+/// Bounds and habits of a worker.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Its name.
+    pub identity: Identity,
+    /// What it registers.
+    pub service: ServiceName,
+    /// Beats and hold time.
+    pub keepalive: KeepaliveConfig,
+    /// Most jobs that run at once; 5 in the recorded peers.
+    pub max_concurrent_jobs: usize,
+    /// Most jobs that are stored but have not ended; a POST beyond is refused. About 1 KB each.
+    pub jobs_max: usize,
+}
+
+impl WorkerConfig {
+    /// The defaults for a name and a service.
+    pub fn new(identity: Identity, service: ServiceName) -> Self {
+        Self { identity, service, keepalive: KeepaliveConfig::default(), max_concurrent_jobs: 5, jobs_max: 100_000 }
+    }
+}
+
+/// How urgent a message is, and what may become of it while the link takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// READY: before everything that waits.
+    First,
+    /// A beat: pointless once it is late.
+    Beat,
+    /// Everything else: in order, never dropped.
+    Data,
+}
+
+/// A job as the store is to keep it.
+#[derive(Debug, Clone)]
+pub struct NewJob {
+    /// Its id.
+    pub job: JobId,
+    /// Who asked.
+    pub client: Identity,
+    /// What for.
+    pub request: JobRequestBody,
+    /// The body as it came.
+    pub body: Bytes,
+    /// Seconds from its arrival until nobody waits any more.
+    pub timeout: u64,
+}
+
+/// What the store is to do.
+#[derive(Debug, Clone)]
+pub enum WorkerStoreOperation {
+    /// A new job, in state PENDING.
+    Insert(NewJob),
+    /// It runs.
+    Started(JobId),
+    /// It waits for its client.
+    Waiting(JobId),
+    /// It has ended.
+    Finish {
+        /// Which.
+        job: JobId,
+        /// How.
+        ending: Ending,
+        /// The Result as JSON.
+        payload: Bytes,
+    },
+    /// An event of it.
+    Event {
+        /// Which.
+        job: JobId,
+        /// The event as JSON.
+        body: Bytes,
+    },
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The task returned a result, failed or not.
+    Completed,
+    /// There is a result that says why there is none.
+    Failed,
+    /// Someone did not want it any more.
+    Cancelled,
+}
+
+/// What is confirmed by the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerToken {
+    /// [`WorkerStoreOperation::Insert`].
+    Insert(JobId),
+    /// [`WorkerStoreOperation::Finish`].
+    Finish(JobId),
+}
+
+/// Why the store did not do it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreFailure {
+    /// The job is known already.
+    Duplicate,
+    /// Anything else, for people.
+    Failed(String),
+}
+
+/// A job to run.
+#[derive(Debug, Clone)]
+pub struct StartJob {
+    /// Its id.
+    pub job: JobId,
+    /// Who asked.
+    pub client: Identity,
+    /// What for.
+    pub request: JobRequestBody,
+    /// Seconds that its client waits.
+    pub timeout: u64,
+    /// Until when its client waits.
+    pub deadline: Instant,
+}
+
+/// Why a job ends without having run to its end. The owner writes the result and gives it to [`Worker::finished`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Abandoned {
+    /// Its deadline passed before it started.
+    Expired,
+    /// Its client cancelled it.
+    Cancelled {
+        /// Which client.
+        by: Identity,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The worker's process ended while it ran.
+    Restarted,
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum WorkerOutput {
+    /// Send.
+    Send(Frames, Class),
+    /// Store, and confirm with [`Worker::stored`] where there is a token.
+    Store(WorkerStoreOperation, Option<WorkerToken>),
+    /// Look a job up and tell [`Worker::loaded`].
+    Load {
+        /// Which.
+        job: JobId,
+        /// Who asks.
+        client: Identity,
+    },
+    /// Run.
+    Start(StartJob),
+    /// Write a result for a job that will not run.
+    Abandon {
+        /// Which.
+        job: JobId,
+        /// What was asked.
+        request: JobRequestBody,
+        /// Why.
+        why: Abandoned,
+    },
+    /// Hand to the running task.
+    Deliver {
+        /// Which.
+        job: JobId,
+        /// Input or credit.
+        put: PutBody,
+    },
+    /// Tell the running task to stop.
+    Cancel {
+        /// Which.
+        job: JobId,
+        /// Who and why.
+        why: Abandoned,
+    },
+    /// Drop the socket, make a new one, then call [`Worker::connected`].
+    Reconnect,
+    /// Log.
+    Note(WorkerNote),
+}
+
+/// What happened, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerNote {
+    /// The broker was silent for its hold time.
+    BrokerSilent,
+    /// The broker asked to register again.
+    BrokerAsked,
+    /// A message was refused.
+    Refused(DecodeError),
+    /// A job was refused.
+    JobRefused {
+        /// Which.
+        job: JobId,
+        /// Why.
+        reason: String,
+    },
+    /// A result could not be stored; it was sent all the same.
+    ResultNotStored {
+        /// Which.
+        job: JobId,
+        /// Why.
+        error: String,
+    },
+}
+
+/// What is stored about a job that is not active.
+#[derive(Debug, Clone)]
+pub struct LoadedJob {
+    /// The Result as JSON, once it has ended.
+    pub payload: Option<Bytes>,
+}
+
+/// A job that the store had at start.
+#[derive(Debug, Clone)]
+pub struct RestoredJob {
+    /// What was stored.
+    pub new: NewJob,
+    /// Whether it had started.
+    pub started: bool,
+    /// What is left of its time.
+    pub remaining: Duration,
+}
+
+/// Counters since the start.
+#[derive(Debug, Clone, Default)]
+pub struct WorkerCounters {
+    /// Messages in.
+    pub received: u64,
+    /// Messages out.
+    pub sent: u64,
+    /// Refused messages.
+    pub refused: u64,
+    /// New sockets after the first.
+    pub reconnects: u64,
+    /// Inputs and credits for jobs that do not run.
+    pub puts_ignored: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    Storing,
+    Queued,
+    Running,
+    Finishing { reply: Bytes, event: Bytes },
+}
+
+#[derive(Debug)]
+struct ActiveJob {
+    client: Identity,
+    request: JobRequestBody,
+    timeout: u64,
+    deadline: Instant,
+    phase: Phase,
+    questions: Vec<InputRequest>,
+    abandoned: bool,
+}
+
+/// The worker's state.
+#[derive(Debug)]
+pub struct Worker {
+    config: WorkerConfig,
+    keepalive: Keepalive,
+    last_heard: Instant,
+    last_connect: Option<Instant>,
+    reconnect_at: Option<Instant>,
+    jobs: HashMap<JobId, ActiveJob>,
+    queue: VecDeque<JobId>,
+    running: usize,
+    outputs: VecDeque<WorkerOutput>,
+    counters: WorkerCounters,
+    stopping: bool,
+}
+
+impl Worker {
+    /// A worker that is not connected yet.
+    pub fn new(config: WorkerConfig, now: Instant) -> Self {
+        Self {
+            keepalive: Keepalive::new(config.keepalive, now),
+            last_heard: now,
+            last_connect: None,
+            reconnect_at: None,
+            jobs: HashMap::new(),
+            queue: VecDeque::new(),
+            running: 0,
+            outputs: VecDeque::new(),
+            counters: WorkerCounters::default(),
+            stopping: false,
+            config,
+        }
+    }
+
+    /// The socket is new: READY goes before everything else.
+    pub fn connected(&mut self, now: Instant) {
+        if self.last_connect.is_some() {
+            self.counters.reconnects += 1;
+        }
+        self.last_connect = Some(now);
+        self.reconnect_at = None;
+        self.last_heard = now;
+        self.keepalive.restart(now);
+        self.send_ready();
+    }
+
+    /// What the store had when the process began, before the first message.
+    pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
+        let RestoredJob { new, started, remaining } = restored;
+        let NewJob { job, client, request, timeout, .. } = new;
+        let active = ActiveJob {
+            client,
+            request: request.clone(),
+            timeout,
+            deadline: now + remaining,
+            phase: if started { Phase::Running } else { Phase::Queued },
+            questions: Vec::new(),
+            abandoned: false,
+        };
+        self.jobs.insert(job.clone(), active);
+        if started {
+            self.running += 1;
+            self.abandon(&job, Abandoned::Restarted);
+        } else {
+            self.queue.push_back(job);
+            self.start_jobs(now);
+        }
+    }
+
+    /// A message came from the broker.
+    pub fn message(&mut self, now: Instant, frames: &[Bytes]) {
+        self.counters.received += 1;
+        let message = match BrokerToWorker::decode(frames) {
+            Ok(message) => message,
+            Err(error) => {
+                self.counters.refused += 1;
+                self.note(WorkerNote::Refused(error));
+                return;
+            }
+        };
+        match message {
+            BrokerToWorker::Keepalive(_) => {
+                self.last_heard = now;
+                self.keepalive.received(now);
+            }
+            BrokerToWorker::Disconnect(_) => {
+                self.note(WorkerNote::BrokerAsked);
+                let earliest = self.last_connect.map_or(now, |last| last + RECONNECT_INTERVAL);
+                if earliest <= now {
+                    self.reconnect();
+                } else {
+                    self.reconnect_at = Some(earliest);
+                }
+            }
+            BrokerToWorker::Post(delivery) => self.post(now, delivery),
+            BrokerToWorker::Get(delivery) => self.get(delivery),
+            BrokerToWorker::Put(delivery) => self.put(&delivery),
+            BrokerToWorker::Delete(delivery) => self.delete(delivery),
+        }
+    }
+
+    /// Time has passed.
+    pub fn timeout(&mut self, now: Instant) {
+        if self.reconnect_at.is_some_and(|at| at <= now) {
+            self.reconnect();
+        } else if self.keepalive.expired(now) {
+            self.note(WorkerNote::BrokerSilent);
+            self.send(&WorkerMessage::Disconnect(self.config.service.clone()), Class::Beat);
+            self.reconnect();
+        } else if self.keepalive.take_beat(now) {
+            // A broker that was killed and came back knows nobody and says nothing if it is not ours. After two missed
+            // beats a READY goes out in place of the beat: brokers that know us take no notice of it.
+            if now.saturating_duration_since(self.last_heard) > self.config.keepalive.interval * 2 {
+                self.send_ready();
+            } else {
+                self.send(&WorkerMessage::Keepalive(self.config.service.clone()), Class::Beat);
+            }
+        }
+        self.start_jobs(now);
+    }
+
+    /// When [`Worker::timeout`] is wanted next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.last_connect?;
+        let deadline = self.keepalive.deadline();
+        Some(self.reconnect_at.map_or(deadline, |at| at.min(deadline)))
+    }
+
+    /// The store has done what a token stands for, or has not.
+    pub fn stored(&mut self, now: Instant, token: WorkerToken, outcome: Result<(), StoreFailure>) {
+        match token {
+            WorkerToken::Insert(job) => self.inserted(now, job, outcome),
+            WorkerToken::Finish(job) => self.result_stored(now, job, outcome),
+        }
+    }
+
+    /// The answer to [`WorkerOutput::Load`].
+    pub fn loaded(&mut self, job: JobId, client: Identity, loaded: Option<LoadedJob>) {
+        match loaded {
+            None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
+            Some(LoadedJob { payload: Some(payload) }) => {
+                let reply = result_reply(&self.config.identity, &payload);
+                self.reply(client, job, Status::OK, reply);
+            }
+            Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => self.reply_active(client, &job),
+            Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
+        }
+    }
+
+    /// A running task reports. Errors: the job does not run, or has too many questions open.
+    pub fn event(
+        &mut self,
+        job: &JobId,
+        class: EventType,
+        question: Option<InputRequest>,
+        answered: Option<&str>,
+        body: Bytes,
+    ) -> Result<(), NotTaken> {
+        let active = self.jobs.get_mut(job).ok_or(NotTaken::NoSuchJob)?;
+        let waited = !active.questions.is_empty();
+        match class {
+            EventType::InputRequest => {
+                if active.questions.len() >= QUESTIONS_MAX {
+                    return Err(NotTaken::TooManyQuestions);
+                }
+                active.questions.extend(question);
+            }
+            EventType::InputResponse => active.questions.retain(|open| Some(open.id.as_str()) != answered),
+            EventType::Progress | EventType::ResultReady => {}
+        }
+        let waits = !active.questions.is_empty();
+        let client = active.client.clone();
+        if waits != waited {
+            let operation = if waits {
+                WorkerStoreOperation::Waiting(job.clone())
+            } else {
+                WorkerStoreOperation::Started(job.clone())
+            };
+            self.store(operation, None);
+        }
+        self.send_event(client, job.clone(), body);
+        Ok(())
+    }
+
+    /// A running task sends bytes. Errors: the job does not run.
+    pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
+        let client = self.jobs.get(job).ok_or(NotTaken::NoSuchJob)?.client.clone();
+        let reply = WorkerReply { client, job: job.clone(), status: Status::OK, payload: bytes };
+        self.send(&WorkerMessage::Stream(reply), Class::Data);
+        Ok(())
+    }
+
+    /// A task has ended, or an abandoned job has its result. `reply` is the whole 200 body as [`result_reply`] makes it,
+    /// `event` the body of the last event. A second end of one job is ignored.
+    pub fn finished(&mut self, now: Instant, job: &JobId, ending: Ending, reply: Bytes, event: Bytes) {
+        let Some(active) = self.jobs.get_mut(job) else {
+            return;
+        };
+        match active.phase {
+            Phase::Running => self.running -= 1,
+            Phase::Queued | Phase::Storing => self.queue.retain(|queued| queued != job),
+            Phase::Finishing { .. } => return,
+        }
+        let payload = result_payload(&self.config.identity, &reply);
+        active.questions.clear();
+        active.phase = Phase::Finishing { reply, event };
+        let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
+        self.store(operation, Some(WorkerToken::Finish(job.clone())));
+        self.start_jobs(now);
+    }
+
+    /// Nothing new is taken; what runs goes on.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.queue.clear();
+    }
+
+    /// Says good-bye to the broker.
+    pub fn disconnect(&mut self) {
+        self.send(&WorkerMessage::Disconnect(self.config.service.clone()), Class::Data);
+    }
+
+    /// Jobs that run or whose result is being stored.
+    pub fn unfinished(&self) -> usize {
+        self.jobs.values().filter(|job| !matches!(job.phase, Phase::Queued)).count()
+    }
+
+    /// Jobs that run.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// The next thing to do. `None`: take the next input.
+    pub fn poll_output(&mut self) -> Option<WorkerOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &WorkerCounters {
+        &self.counters
+    }
+
+    /// Beats and hold time, for statistics.
+    pub fn keepalive(&self) -> &Keepalive {
+        &self.keepalive
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &WorkerConfig {
+        &self.config
+    }
+
+    fn note(&mut self, note: WorkerNote) {
+        self.outputs.push_back(WorkerOutput::Note(note));
+    }
+
+    fn store(&mut self, operation: WorkerStoreOperation, token: Option<WorkerToken>) {
+        self.outputs.push_back(WorkerOutput::Store(operation, token));
+    }
+
+    fn send(&mut self, message: &WorkerMessage, class: Class) {
+        self.counters.sent += 1;
+        self.outputs.push_back(WorkerOutput::Send(message.encode(), class));
+    }
+
+    fn send_ready(&mut self) {
+        self.send(&WorkerMessage::Ready(self.config.service.clone()), Class::First);
+    }
+
+    fn reconnect(&mut self) {
+        self.reconnect_at = None;
+        self.outputs.push_back(WorkerOutput::Reconnect);
+    }
+
+    fn reply(&mut self, client: Identity, job: JobId, status: Status, payload: Bytes) {
+        self.send(&WorkerMessage::Response(WorkerReply { client, job, status, payload }), Class::Data);
+    }
+
+    fn reply_state(&mut self, client: Identity, job: JobId, status: Status, word: &str, error: Option<String>) {
+        let body = JobState {
+            worker: self.config.identity.clone(),
+            uuid: job.clone(),
+            service: self.config.service.clone(),
+            status: word.to_owned(),
+            error,
+        };
+        self.reply(client, job, status, body::encode(&body));
+    }
+
+    fn send_event(&mut self, client: Identity, job: JobId, body: Bytes) {
+        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+        let reply = WorkerReply { client, job, status: Status::OK, payload: body };
+        self.send(&WorkerMessage::Event(reply), Class::Data);
+    }
+
+    fn refuse(&mut self, client: Identity, job: JobId, reason: String) {
+        self.counters.refused += 1;
+        self.note(WorkerNote::JobRefused { job: job.clone(), reason: reason.clone() });
+        self.reply_state(client, job, Status::REFUSED, "REFUSED", Some(reason));
+    }
+
+    fn post(&mut self, now: Instant, delivery: Delivery) {
+        let Delivery { client, job, body } = delivery;
+        if let Some(active) = self.jobs.get(&job) {
+            // The 201 of a job that is being stored comes when it is.
+            if active.phase != Phase::Storing {
+                self.accept(client, job);
+            }
+            return;
+        }
+        if self.stopping {
+            self.refuse(client, job, format!("worker {} is stopping", self.config.identity));
+            return;
+        }
+        if self.jobs.len() >= self.config.jobs_max {
+            let reason = format!(
+                "worker {} has {} unfinished jobs, the most it takes: try again later",
+                self.config.identity,
+                self.jobs.len()
+            );
+            self.refuse(client, job, reason);
+            return;
+        }
+        let request: JobRequestBody = match body::decode("a job request", &body) {
+            Ok(request) => request,
+            Err(error) => {
+                self.refuse(client, job, error.to_string());
+                return;
+            }
+        };
+        let timeout = request.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
+        let active = ActiveJob {
+            client: client.clone(),
+            request: request.clone(),
+            timeout,
+            deadline: now + Duration::from_secs(timeout.min(TIMEOUT_SECONDS_MAX)),
+            phase: Phase::Storing,
+            questions: Vec::new(),
+            abandoned: false,
+        };
+        self.jobs.insert(job.clone(), active);
+        let new = NewJob { job: job.clone(), client, request, body, timeout };
+        self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job)));
+    }
+
+    fn accept(&mut self, client: Identity, job: JobId) {
+        let body = Accepted {
+            worker: self.config.identity.clone(),
+            uuid: job.clone(),
+            status: "ACCEPTED".to_owned(),
+            service: self.config.service.clone(),
+            fabric: Some(FABRIC_VERSION),
+        };
+        self.reply(client, job, Status::ACCEPTED, body::encode(&body));
+    }
+
+    fn inserted(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
+        let Some(active) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if active.phase != Phase::Storing {
+            return;
+        }
+        let client = active.client.clone();
+        match outcome {
+            Ok(()) => {
+                active.phase = Phase::Queued;
+                self.queue.push_back(job.clone());
+                self.accept(client, job);
+                self.start_jobs(now);
+            }
+            Err(StoreFailure::Duplicate) => {
+                self.jobs.remove(&job);
+                self.outputs.push_back(WorkerOutput::Load { job, client });
+            }
+            Err(StoreFailure::Failed(error)) => {
+                self.jobs.remove(&job);
+                let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
+                self.refuse(client, job, reason);
+            }
+        }
+    }
+
+    fn result_stored(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
+        let Some(active) = self.jobs.remove(&job) else {
+            return;
+        };
+        let Phase::Finishing { reply, event } = active.phase else {
+            self.jobs.insert(job, active);
+            return;
+        };
+        if let Err(failure) = outcome {
+            let error = match failure {
+                StoreFailure::Duplicate => "already finished".to_owned(),
+                StoreFailure::Failed(error) => error,
+            };
+            self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
+        }
+        self.reply(active.client.clone(), job.clone(), Status::OK, reply);
+        self.send_event(active.client, job, event);
+        self.start_jobs(now);
+    }
+
+    fn get(&mut self, delivery: Delivery) {
+        let Delivery { client, job, .. } = delivery;
+        if self.jobs.contains_key(&job) {
+            self.reply_active(client, &job);
+        } else {
+            self.outputs.push_back(WorkerOutput::Load { job, client });
+        }
+    }
+
+    fn reply_active(&mut self, client: Identity, job: &JobId) {
+        let Some(active) = self.jobs.get(job) else {
+            return;
+        };
+        match &active.phase {
+            Phase::Storing | Phase::Queued => {
+                self.reply_state(client, job.clone(), Status::PENDING, "PENDING", None);
+            }
+            Phase::Running if !active.questions.is_empty() => {
+                let body = Waiting {
+                    worker: self.config.identity.clone(),
+                    uuid: job.clone(),
+                    service: self.config.service.clone(),
+                    status: "WAITING_CLIENT_INPUT".to_owned(),
+                    input_request: active.questions.first().cloned(),
+                };
+                self.reply(client, job.clone(), Status::WAITING, body::encode(&body));
+            }
+            Phase::Running | Phase::Finishing { .. } => {
+                self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
+            }
+        }
+    }
+
+    fn put(&mut self, delivery: &Delivery) {
+        let runs = self.jobs.get(&delivery.job).is_some_and(|active| active.phase == Phase::Running);
+        match body::decode_put(&delivery.body) {
+            Ok(Some(put)) if runs => {
+                self.outputs.push_back(WorkerOutput::Deliver { job: delivery.job.clone(), put });
+            }
+            Ok(_) => self.counters.puts_ignored += 1,
+            Err(error) => {
+                self.counters.refused += 1;
+                self.note(WorkerNote::Refused(error));
+            }
+        }
+    }
+
+    fn delete(&mut self, delivery: Delivery) {
+        let Delivery { client, job, body } = delivery;
+        let reason = body::decode::<CancelBody>("a cancellation", &body).unwrap_or_default().reason;
+        let why = Abandoned::Cancelled { by: client, reason };
+        let Some(active) = self.jobs.get(&job) else {
+            return;
+        };
+        match active.phase {
+            Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
+            Phase::Queued => self.abandon(&job, why),
+            Phase::Storing | Phase::Finishing { .. } => {}
+        }
+    }
+
+    fn abandon(&mut self, job: &JobId, why: Abandoned) {
+        let Some(active) = self.jobs.get_mut(job) else {
+            return;
+        };
+        if std::mem::replace(&mut active.abandoned, true) {
+            return;
+        }
+        let request = active.request.clone();
+        self.outputs.push_back(WorkerOutput::Abandon { job: job.clone(), request, why });
+    }
+
+    fn start_jobs(&mut self, now: Instant) {
+        while self.running < self.config.max_concurrent_jobs && !self.stopping {
+            let Some(job) = self.queue.pop_front() else {
+                return;
+            };
+            let Some(active) = self.jobs.get_mut(&job) else {
+                continue;
+            };
+            if active.phase != Phase::Queued || active.abandoned {
+                continue;
+            }
+            if active.deadline <= now {
+                self.abandon(&job, Abandoned::Expired);
+                continue;
+            }
+            active.phase = Phase::Running;
+            self.running += 1;
+            let start = StartJob {
+                job: job.clone(),
+                client: active.client.clone(),
+                request: active.request.clone(),
+                timeout: active.timeout,
+                deadline: active.deadline,
+            };
+            self.store(WorkerStoreOperation::Started(job), None);
+            self.outputs.push_back(WorkerOutput::Start(start));
+        }
+    }
+}
+
+/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
+pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
+
+/// Why an event or a chunk was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// The job has ended or never was.
+    #[error("the job does not run")]
+    NoSuchJob,
+    /// More than [`QUESTIONS_MAX`].
+    #[error("the job has {QUESTIONS_MAX} questions open, the most it may have")]
+    TooManyQuestions,
+}
+
+fn prefix(worker: &Identity) -> Vec<u8> {
+    let mut text = b"{".to_vec();
+    serde_json::to_writer(&mut text, worker).expect("a text can be written as JSON");
+    text.push(b':');
+    text
+}
+
+/// The body of a 200: one Result under its worker's name.
+pub fn result_reply(worker: &Identity, payload: &[u8]) -> Bytes {
+    let mut body = prefix(worker);
+    body.reserve_exact(payload.len() + 1);
+    body.extend_from_slice(payload);
+    body.push(b'}');
+    body.into()
+}
+
+/// The Result inside a body that [`result_reply`] made, without copying it.
+fn result_payload(worker: &Identity, reply: &Bytes) -> Bytes {
+    let start = prefix(worker).len().min(reply.len());
+    reply.slice(start..reply.len().saturating_sub(1).max(start))
+}
+
+#[cfg(test)]
+mod tests;

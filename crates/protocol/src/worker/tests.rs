@@ -1,0 +1,289 @@
+//! The worker's rules, one sentence a test.
+
+use super::*;
+use crate::frame::Command;
+
+struct Bench {
+    worker: Worker,
+    now: Instant,
+}
+
+#[derive(Debug, PartialEq)]
+enum Did {
+    Sent(Command, Vec<String>),
+    Stored(&'static str),
+    Started(String),
+    Abandoned(Abandoned),
+    Delivered,
+    Cancelled,
+    Reconnect,
+    Load(String),
+    Note,
+}
+
+fn name(text: &str) -> Identity {
+    Identity::parse(text).expect("a name")
+}
+
+fn job(text: &str) -> JobId {
+    JobId::parse(text).expect("a name")
+}
+
+impl Bench {
+    fn new(max_concurrent_jobs: usize) -> Self {
+        let now = Instant::now();
+        let mut config = WorkerConfig::new(name("w"), ServiceName::parse("s").expect("a name"));
+        config.max_concurrent_jobs = max_concurrent_jobs;
+        let mut bench = Self { worker: Worker::new(config, now), now };
+        bench.worker.connected(now);
+        assert_eq!(bench.drain(), [Did::Sent(Command::Ready, vec!["s".into()])]);
+        bench
+    }
+
+    fn drain(&mut self) -> Vec<Did> {
+        let mut did = Vec::new();
+        while let Some(output) = self.worker.poll_output() {
+            did.push(match output {
+                WorkerOutput::Send(frames, _) => Did::Sent(
+                    Command::from_frame(&frames[2]).expect("a command"),
+                    frames[3..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect(),
+                ),
+                WorkerOutput::Store(operation, _) => Did::Stored(match operation {
+                    WorkerStoreOperation::Insert(_) => "insert",
+                    WorkerStoreOperation::Started(_) => "started",
+                    WorkerStoreOperation::Waiting(_) => "waiting",
+                    WorkerStoreOperation::Finish { .. } => "finish",
+                    WorkerStoreOperation::Event { .. } => "event",
+                }),
+                WorkerOutput::Load { job, .. } => Did::Load(job.to_string()),
+                WorkerOutput::Start(start) => Did::Started(start.job.to_string()),
+                WorkerOutput::Abandon { why, .. } => Did::Abandoned(why),
+                WorkerOutput::Deliver { .. } => Did::Delivered,
+                WorkerOutput::Cancel { .. } => Did::Cancelled,
+                WorkerOutput::Reconnect => Did::Reconnect,
+                WorkerOutput::Note(_) => Did::Note,
+            });
+        }
+        did
+    }
+
+    fn from_broker(&mut self, parts: &[&str]) -> Vec<Did> {
+        let mut frames = vec![Bytes::new(), Bytes::from_static(b"NFPB01")];
+        frames.extend(parts.iter().map(|part| Bytes::copy_from_slice(part.as_bytes())));
+        self.worker.message(self.now, &frames);
+        self.drain()
+    }
+
+    fn post(&mut self, id: &str) -> Vec<Did> {
+        self.from_broker(&["0x04", "c", "", id, r#"{"task":"t","timeout":30}"#])
+    }
+
+    fn store(&mut self, token: WorkerToken) -> Vec<Did> {
+        self.worker.stored(self.now, token, Ok(()));
+        self.drain()
+    }
+
+    fn accept(&mut self, id: &str) -> Vec<Did> {
+        assert_eq!(self.post(id), [Did::Stored("insert")], "stored before it is acknowledged");
+        self.store(WorkerToken::Insert(job(id)))
+    }
+
+    fn finish(&mut self, id: &str) -> Vec<Did> {
+        let reply = result_reply(&name("w"), b"{}");
+        self.worker.finished(self.now, &job(id), Ending::Completed, reply, Bytes::from_static(b"{}"));
+        self.drain()
+    }
+
+    fn status_of_get(&mut self, id: &str) -> String {
+        match self.from_broker(&["0x06", "c", "", id, ""]).as_slice() {
+            [Did::Sent(Command::Response, rest)] => rest[3].clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn statuses(did: &[Did]) -> Vec<&str> {
+    did.iter()
+        .filter_map(|did| match did {
+            Did::Sent(Command::Response, rest) => Some(rest[3].as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_job_is_stored_then_acknowledged_then_started_and_its_result_is_stored_then_sent() {
+    let mut bench = Bench::new(5);
+    let did = bench.accept("1");
+    assert_eq!(statuses(&did), ["201"]);
+    assert_eq!(did[1..], [Did::Stored("started"), Did::Started("1".into())]);
+    assert_eq!(bench.finish("1"), [Did::Stored("finish")]);
+    assert_eq!(bench.status_of_get("1"), "300", "not before it is stored");
+    let did = bench.store(WorkerToken::Finish(job("1")));
+    let Did::Sent(Command::Response, rest) = &did[0] else { panic!("{did:?}") };
+    assert_eq!((&*rest[3], &*rest[4]), ("200", r#"{"w":{}}"#));
+    assert!(matches!(did[2], Did::Sent(Command::Event, _)));
+}
+
+#[test]
+fn no_more_jobs_run_at_once_than_allowed_and_the_rest_wait_in_order() {
+    let mut bench = Bench::new(2);
+    for id in ["1", "2", "3", "4"] {
+        bench.accept(id);
+    }
+    assert_eq!(bench.worker.running(), 2);
+    assert_eq!(bench.status_of_get("3"), "300");
+    let did = bench.finish("2");
+    assert!(did.contains(&Did::Started("3".into())) && !did.contains(&Did::Started("4".into())), "{did:?}");
+}
+
+#[test]
+fn a_repeated_post_is_answered_and_not_run_again() {
+    let mut bench = Bench::new(5);
+    bench.accept("1");
+    assert_eq!(statuses(&bench.post("1")), ["201"]);
+    bench.finish("1");
+    bench.store(WorkerToken::Finish(job("1")));
+    assert_eq!(bench.post("1"), [Did::Stored("insert")]);
+    bench.worker.stored(bench.now, WorkerToken::Insert(job("1")), Err(StoreFailure::Duplicate));
+    assert_eq!(bench.drain(), [Did::Load("1".into())]);
+    bench.worker.loaded(job("1"), name("c"), Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) }));
+    assert_eq!(statuses(&bench.drain()), ["200"]);
+    assert_eq!(bench.worker.running(), 0);
+}
+
+#[test]
+fn what_cannot_be_run_or_stored_is_refused_with_its_reason() {
+    let mut bench = Bench::new(5);
+    for body in ["", "{nope", "[]", "{}", r#"{"task":null}"#, r#"{"task":"t","args":1}"#] {
+        let did = bench.from_broker(&["0x04", "c", "", "1", body]);
+        assert_eq!(statuses(&did), ["400"], "{body}");
+    }
+    bench.post("2");
+    bench.worker.stored(bench.now, WorkerToken::Insert(job("2")), Err(StoreFailure::Failed("disk full".into())));
+    let did = bench.drain();
+    let Did::Sent(_, rest) = &did[1] else { panic!("{did:?}") };
+    assert!(rest[4].contains("disk full"), "{rest:?}");
+    assert_eq!(bench.worker.unfinished(), 0);
+    bench.worker.stop();
+    assert_eq!(statuses(&bench.post("3")), ["400"]);
+}
+
+#[test]
+fn a_job_past_its_deadline_never_starts() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.accept("2");
+    bench.now += Duration::from_secs(31);
+    let did = bench.finish("1");
+    assert!(did.contains(&Did::Abandoned(Abandoned::Expired)), "{did:?}");
+    assert!(!did.iter().any(|did| matches!(did, Did::Started(_))), "{did:?}");
+    bench.finish("2");
+    assert_eq!(statuses(&bench.store(WorkerToken::Finish(job("2")))), ["200"]);
+}
+
+#[test]
+fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
+    let mut bench = Bench::new(5);
+    let restored = |id: &str, started| RestoredJob {
+        new: NewJob {
+            job: job(id),
+            client: name("c"),
+            request: body::decode("a job request", br#"{"task":"t"}"#).expect("a request"),
+            body: Bytes::new(),
+            timeout: 60,
+        },
+        started,
+        remaining: Duration::from_secs(10),
+    };
+    bench.worker.restore(bench.now, restored("1", true));
+    assert_eq!(bench.drain(), [Did::Abandoned(Abandoned::Restarted)]);
+    bench.worker.restore(bench.now, restored("2", false));
+    assert!(bench.drain().contains(&Did::Started("2".into())));
+    assert_eq!(bench.finish("1"), [Did::Stored("finish")]);
+    assert_eq!(bench.worker.running(), 1);
+}
+
+#[test]
+fn questions_show_as_waiting_until_all_are_answered() {
+    let mut bench = Bench::new(5);
+    bench.accept("1");
+    let question = |id: &str| InputRequest {
+        id: id.into(),
+        question: "?".into(),
+        default: serde_json::Value::Null,
+        timeout: None,
+        metadata: serde_json::Value::Null,
+    };
+    for id in ["a", "b"] {
+        let taken =
+            bench.worker.event(&job("1"), EventType::InputRequest, Some(question(id)), None, Bytes::from_static(b"{}"));
+        assert_eq!(taken, Ok(()));
+    }
+    bench.drain();
+    assert_eq!(bench.status_of_get("1"), "102");
+    for (id, after) in [("a", "102"), ("b", "300")] {
+        let taken = bench.worker.event(&job("1"), EventType::InputResponse, None, Some(id), Bytes::from_static(b"{}"));
+        assert_eq!(taken, Ok(()));
+        bench.drain();
+        assert_eq!(bench.status_of_get("1"), after);
+    }
+}
+
+#[test]
+fn puts_reach_running_jobs_only_and_bad_ones_are_refused() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.accept("2");
+    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", r#"{"offset":5}"#]), [Did::Delivered]);
+    assert_eq!(bench.from_broker(&["0x10", "c", "", "2", r#"{"offset":5}"#]), []);
+    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", "{}"]), []);
+    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", "[1]"]), [Did::Note]);
+    assert_eq!(bench.worker.counters().puts_ignored, 2);
+}
+
+#[test]
+fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.accept("2");
+    assert_eq!(bench.from_broker(&["0x07", "c", "", "1", "{}"]), [Did::Cancelled]);
+    let did = bench.from_broker(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
+    assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()) })]);
+    assert_eq!(bench.from_broker(&["0x07", "c", "", "2", "{}"]), [], "once");
+}
+
+#[test]
+fn a_disconnect_brings_a_new_socket_and_ready_but_not_more_than_once_a_second() {
+    let mut bench = Bench::new(1);
+    bench.now += Duration::from_secs(2);
+    assert_eq!(bench.from_broker(&["0x03", "s"]), [Did::Note, Did::Reconnect]);
+    bench.worker.connected(bench.now);
+    assert_eq!(bench.drain(), [Did::Sent(Command::Ready, vec!["s".into()])]);
+    assert_eq!(bench.from_broker(&["0x03", "s"]), [Did::Note]);
+    bench.now += RECONNECT_INTERVAL;
+    assert_eq!(bench.worker.next_deadline(), Some(bench.now));
+    bench.worker.timeout(bench.now);
+    assert_eq!(bench.drain(), [Did::Reconnect]);
+    assert_eq!(bench.worker.counters().reconnects, 1);
+}
+
+#[test]
+fn a_silent_broker_is_asked_with_ready_after_two_beats_and_left_after_the_hold_time() {
+    let mut bench = Bench::new(1);
+    let mut commands = Vec::new();
+    for _ in 0..5 {
+        bench.now += Duration::from_millis(2500);
+        bench.worker.timeout(bench.now);
+        commands.extend(bench.drain().into_iter().map(|did| match did {
+            Did::Sent(command, _) => command,
+            other => panic!("{other:?}"),
+        }));
+    }
+    use Command::{Keepalive, Ready};
+    assert_eq!(commands, [Keepalive, Keepalive, Ready, Ready, Ready]);
+    bench.now += Duration::from_millis(2500);
+    bench.worker.timeout(bench.now);
+    let did = bench.drain();
+    assert_eq!(did, [Did::Note, Did::Sent(Command::Disconnect, vec!["s".into()]), Did::Reconnect]);
+}
