@@ -1,1 +1,39 @@
 //! Job databases of clients and workers.
+//!
+//! A client's database is its queue: submitting writes the job and returns. A worker's database is its promise: what it
+//! acknowledged is in there. So both are written **before** the message that depends on it leaves, and both are read back
+//! after a restart.
+//!
+//! Reading order:
+//! 1. [`client`] and [`worker`]: what is stored, the operations that change it, and the rules of change. The rules are
+//!    plain functions that all implementations call; there is no second copy of them in SQL.
+//! 2. [`store`]: the trait that all stores share, and what an operation may answer.
+//! 3. [`sqlite`]: one file per client or worker. [`memory`]: the same for tests and simulations.
+//! 4. [`writer`]: the one thread that owns a store, commits in groups and confirms.
+//! 5. [`retention`]: what is forgotten, and when.
+//!
+//! What a confirmation means: the operation survives the death of the process (kill -9 included). SQLite runs in WAL mode
+//! with `synchronous = NORMAL`, so after a loss of power the database is whole but may lack the last moments.
+//!
+//! Times are seconds of the Unix epoch as `f64`, given by the caller; nothing here reads a clock.
+
+pub mod client;
+pub mod error;
+pub mod memory;
+pub mod retention;
+pub mod sqlite;
+pub mod store;
+pub mod worker;
+pub mod writer;
+
+pub use client::{ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore};
+pub use error::{OperationError, StoreError};
+pub use memory::{MemoryClientStore, MemoryWorkerStore};
+pub use retention::{Pruned, Retention};
+pub use sqlite::{SetAside, SqliteClientStore, SqliteWorkerStore};
+pub use store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Operation, Outcome, Statistics, Store};
+pub use worker::{WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore};
+pub use writer::{
+    ClientWriter, Confirmation, QueryError, StoreWriter, SubmitError, WorkerWriter, WriterStatistics, spawn,
+    spawn_client, spawn_worker,
+};

@@ -1,0 +1,137 @@
+//! Why a store, or one operation on it, failed.
+
+use std::path::PathBuf;
+
+use norfab_protocol::name::{Identity, JobId};
+
+use crate::store::EVENTS_PER_JOB_MAX;
+
+/// Why a store as a whole did not do what it was asked: nothing of the batch was stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// No space left. The store goes on and succeeds again when there is space.
+    #[error("no space left for the job database {path}: free space on that file system, or prune old jobs", path = .path.display())]
+    DiskFull {
+        /// The database.
+        path: PathBuf,
+    },
+    /// Written by a later version of this program.
+    #[error("the job database {path} has schema version {found}, this program knows up to {known}: run the newer program, or move the file away", path = .path.display())]
+    NewerSchema {
+        /// The database.
+        path: PathBuf,
+        /// The version of its schema.
+        found: i64,
+        /// The latest version that we know.
+        known: i64,
+    },
+    /// A SQLite database, but not one of ours.
+    #[error("{path} is not a {expected} job database (application id {found:#x}): move the file away", path = .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What belongs there: `client` or `worker`.
+        expected: &'static str,
+        /// The application id in its header.
+        found: i64,
+    },
+    /// The file was found damaged while it was in use; the next start sets it aside.
+    #[error("the job database {path} is damaged ({error}): restart, which sets the file aside and begins a new one", path = .path.display())]
+    Damaged {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite says.
+        error: String,
+    },
+    /// A row that cannot be read as what it should be.
+    #[error("the job database {path} has a job that cannot be read: {error}", path = .path.display())]
+    Row {
+        /// The database.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The file or its folder cannot be used.
+    #[error("cannot {action} {path}: {error}", path = .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system says.
+        error: String,
+    },
+    /// Anything else that SQLite says: locked by another process for too long, an I/O error.
+    #[error("the job database {path} failed: {error}", path = .path.display())]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite says.
+        error: String,
+    },
+    /// The writer's thread could not be started, or ended while the store was opened.
+    #[error("cannot start the thread {name}: {error}")]
+    Thread {
+        /// The thread.
+        name: String,
+        /// What the system says.
+        error: String,
+    },
+}
+
+/// Why one operation was not stored. The others of its batch are not affected, except by [`Self::NotStored`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// A job with this id is in the store; it stays as it is.
+    #[error("job {id} is already stored")]
+    Duplicate {
+        /// Which job.
+        id: JobId,
+    },
+    /// No such job.
+    #[error("job {id} is not stored")]
+    Unknown {
+        /// Which job.
+        id: JobId,
+    },
+    /// The job's state is final and stays as it is.
+    #[error("job {id} is {state}, which is final")]
+    Final {
+        /// Which job.
+        id: JobId,
+        /// Its state.
+        state: &'static str,
+    },
+    /// This worker's result is stored; the first one stays.
+    #[error("job {id} already has a result of {worker}")]
+    DuplicateResult {
+        /// Which job.
+        id: JobId,
+        /// Whose result.
+        worker: Identity,
+    },
+    /// A final state without a time of its end, or a time of an end without a final state, or a time that is no number.
+    #[error("job {id}: state {state} and the times given with it do not agree")]
+    Inconsistent {
+        /// Which job.
+        id: JobId,
+        /// The state asked for.
+        state: &'static str,
+    },
+    /// The job has as many events as are kept.
+    #[error("job {id} already has {EVENTS_PER_JOB_MAX} events, more are not kept")]
+    TooManyEvents {
+        /// Which job.
+        id: JobId,
+    },
+    /// The whole batch failed.
+    #[error(transparent)]
+    NotStored(StoreError),
+}
+
+impl OperationError {
+    /// Whether the operation failed for want of space, so that it is worth trying again later.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::NotStored(StoreError::DiskFull { .. }))
+    }
+}

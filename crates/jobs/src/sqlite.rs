@@ -1,0 +1,221 @@
+//! Job databases in SQLite: one file per client or worker, `jobs.db` in its folder.
+//!
+//! [`open`](self) prepares a file, `blob` stores what may be large, `client` and `worker` translate operations.
+
+mod blob;
+mod client;
+mod open;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, ErrorCode, Row};
+
+pub use client::SqliteClientStore;
+pub use open::SetAside;
+pub use worker::SqliteWorkerStore;
+
+use crate::error::StoreError;
+use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};
+use crate::store::Statistics;
+
+/// Name of the file in the folder of a client or worker. The file that Python peers keep there has another name.
+pub const FILE_NAME: &str = "jobs.db";
+
+/// Pages of the log after which it is written back into the database: 4 MiB, so that the log stays small and writing it
+/// back takes milliseconds.
+const CHECKPOINT_PAGES: usize = 1000;
+
+/// Bytes that one step of pruning frees, so that the writer is soon back at its queue.
+const PRUNED_BYTES_MAX: u64 = 64 << 20;
+
+/// Free pages are given back to the file system when they are more than one in so many: fewer are soon used again.
+const FREE_PAGES_DIVISOR: u64 = 8;
+
+/// Free pages that are always kept: 1 MiB.
+const FREE_PAGES_KEPT: u64 = 256;
+
+/// An open database: what client and worker stores have in common.
+struct Database {
+    connection: Connection,
+    path: PathBuf,
+    set_aside: Option<SetAside>,
+    /// Pages written to the log since it was last written back, about.
+    log_pages: usize,
+    page_bytes: u64,
+}
+
+impl Database {
+    /// Runs `work` in one transaction that has the write lock from its beginning, so that it never has to give up midway.
+    /// `bytes` is about what it writes.
+    fn transaction<T>(
+        &mut self,
+        operations: usize,
+        bytes: usize,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let connection = &self.connection;
+        let result = statement(connection, "BEGIN IMMEDIATE")
+            .and_then(|()| work(connection))
+            .and_then(|done| statement(connection, "COMMIT").map(|()| done));
+        if result.is_err() && !connection.is_autocommit() {
+            // Its failure changes nothing: the next BEGIN would fail and say so.
+            drop(statement(connection, "ROLLBACK"));
+        }
+        self.log_pages += 2 + 2 * operations + bytes / (self.page_bytes as usize);
+        result.map_err(|error| self.error(error))
+    }
+
+    /// Writes the log back when it has grown.
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        if self.log_pages < CHECKPOINT_PAGES {
+            return Ok(());
+        }
+        // Readers of other processes may hold part of the log back; the next time takes it.
+        self.log_pages = 0;
+        self.number("PRAGMA wal_checkpoint(PASSIVE)").map(|_| ())
+    }
+
+    fn error(&self, error: rusqlite::Error) -> StoreError {
+        let path = self.path.clone();
+        store_error(path, &error)
+    }
+
+    fn number(&self, sql: &str) -> Result<u64, StoreError> {
+        number(&self.connection, sql).map_err(|error| self.error(error))
+    }
+
+    /// Bytes in use, without the pages that are free.
+    fn bytes(&self) -> Result<u64, StoreError> {
+        live_bytes(&self.connection, self.page_bytes).map_err(|error| self.error(error))
+    }
+
+    fn statistics<State: Ord>(&self, parse: impl Fn(&str) -> Option<State>) -> Result<Statistics<State>, StoreError> {
+        let count = || {
+            let mut jobs_by_state = BTreeMap::new();
+            let mut statement = self.connection.prepare_cached("SELECT state, count(*) FROM job GROUP BY state")?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let state = parsed(row, 0, &parse)?;
+                jobs_by_state.insert(state, row.get::<_, i64>(1)?.unsigned_abs());
+            }
+            Ok(jobs_by_state)
+        };
+        Ok(Statistics { jobs_by_state: count().map_err(|error| self.error(error))?, bytes: self.bytes()? })
+    }
+
+    /// `tables` belong to the job by their column `job`.
+    fn prune(&mut self, tables: &[&str], retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        let page_bytes = self.page_bytes;
+        let forget: Vec<String> = tables
+            .iter()
+            .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
+            .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
+            .collect();
+        let pruned = self.transaction(0, 0, |connection| {
+            let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
+            let candidates = connection
+                .prepare_cached(
+                    "SELECT number, finished FROM job WHERE finished IS NOT NULL \
+                     ORDER BY finished, submitted, id LIMIT ?1",
+                )?
+                .query_map([PRUNED_JOBS_MAX as i64], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, f64>(1)?)))?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let before = live_bytes(connection, page_bytes)?;
+            let mut bytes = before;
+            let mut pruned = Pruned::default();
+            for (number, finished) in candidates {
+                if !retention.ends(finished, now, kept, bytes) {
+                    break;
+                }
+                for sql in &forget {
+                    connection.prepare_cached(sql)?.execute([number])?;
+                }
+                kept -= 1;
+                bytes = live_bytes(connection, page_bytes)?;
+                pruned.jobs += 1;
+                pruned.bytes = before.saturating_sub(bytes);
+                pruned.more = pruned.jobs == PRUNED_JOBS_MAX as u64 || pruned.bytes >= PRUNED_BYTES_MAX;
+                if pruned.more {
+                    break;
+                }
+            }
+            Ok(pruned)
+        })?;
+        self.log_pages += pruned.jobs as usize;
+        self.shrink()?;
+        Ok(pruned)
+    }
+
+    /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back.
+    fn shrink(&mut self) -> Result<(), StoreError> {
+        let free = self.number("PRAGMA freelist_count")?;
+        let pages = self.number("PRAGMA page_count")?;
+        if free <= FREE_PAGES_KEPT || free <= pages / FREE_PAGES_DIVISOR {
+            return Ok(());
+        }
+        let given_back = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
+        let vacuum = || {
+            let sql = format!("PRAGMA incremental_vacuum({given_back})");
+            let mut statement = self.connection.prepare(&sql)?;
+            let mut rows = statement.query([])?;
+            // Each step frees one page.
+            while rows.next()?.is_some() {}
+            Ok(())
+        };
+        vacuum().map_err(|error| self.error(error))?;
+        // Moving pages is a large change of the log: write it back soon.
+        self.log_pages = CHECKPOINT_PAGES;
+        Ok(())
+    }
+}
+
+fn live_bytes(connection: &Connection, page_bytes: u64) -> rusqlite::Result<u64> {
+    let pages = number(connection, "PRAGMA page_count")?;
+    let free = number(connection, "PRAGMA freelist_count")?;
+    Ok(pages.saturating_sub(free) * page_bytes)
+}
+
+fn statement(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.execute([]).map(|_| ())
+}
+
+fn number(connection: &Connection, sql: &str) -> rusqlite::Result<u64> {
+    connection.prepare_cached(sql)?.query_row([], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+}
+
+/// SQLite has signed integers only; a time-out of 292 billion years may as well be one of 584 billion.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A column that must be a text of a certain form.
+fn parsed<T>(row: &Row<'_>, column: usize, parse: impl FnOnce(&str) -> Option<T>) -> rusqlite::Result<T> {
+    let text = row.get_ref(column)?.as_str()?;
+    parse(text).ok_or_else(|| unreadable(column, format!("{text:?} is not what belongs there")))
+}
+
+fn unreadable(column: usize, error: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, error.into())
+}
+
+fn store_error(path: PathBuf, error: &rusqlite::Error) -> StoreError {
+    /// The index of the log could not grow, which no other code says.
+    const SHARED_MEMORY_SIZE: i32 = rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
+    match error {
+        rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
+            ErrorCode::DiskFull => StoreError::DiskFull { path },
+            _ if failure.extended_code == SHARED_MEMORY_SIZE => StoreError::DiskFull { path },
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => {
+                StoreError::Damaged { path, error: error.to_string() }
+            }
+            _ => StoreError::Database { path, error: error.to_string() },
+        },
+        rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..) => StoreError::Row { path, error: error.to_string() },
+        _ => StoreError::Database { path, error: error.to_string() },
+    }
+}

@@ -1,0 +1,74 @@
+//! What may be large: bodies and results.
+//!
+//! SQLite copies a value twice on its way into a page. So a large one is cut into parts, and only one part is copied at a
+//! time; the pieces lie in a table of their own, so that a change of the job does not write them again.
+
+use bytes::Bytes;
+use rusqlite::{Connection, Rows, params};
+
+/// Bytes of a part.
+pub(super) const PART_BYTES: usize = 1 << 20;
+
+/// Bodies up to this size stay in the job's row, which saves a page per job.
+pub(super) const INLINE_BYTES_MAX: usize = 1024;
+
+/// The parts of a value, at least one, with their numbers.
+pub(super) fn parts(value: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
+    let first = value.is_empty().then_some(value);
+    first.into_iter().chain(value.chunks(PART_BYTES)).zip(0..).map(|(part, number)| (number, part))
+}
+
+/// Puts a value of several rows together. The rows come in the order of parts; `column` holds them.
+pub(super) fn join(mut rows: Rows<'_>, column: usize) -> rusqlite::Result<Option<Bytes>> {
+    let mut value: Option<Vec<u8>> = None;
+    while let Some(row) = rows.next()? {
+        let part = row.get_ref(column)?.as_blob()?;
+        value.get_or_insert_default().extend_from_slice(part);
+    }
+    Ok(value.map(Bytes::from))
+}
+
+/// The body as it stands in the job's row; `None` for one that stands in parts.
+pub(super) fn inline(body: &[u8]) -> Option<&[u8]> {
+    (body.len() <= INLINE_BYTES_MAX).then_some(body)
+}
+
+/// Stores the parts of a body that is not inline.
+pub(super) fn insert_body(connection: &Connection, job: i64, body: &[u8]) -> rusqlite::Result<()> {
+    if inline(body).is_some() {
+        return Ok(());
+    }
+    let mut insert = connection.prepare_cached("INSERT INTO body (job, part, data) VALUES (?1, ?2, ?3)")?;
+    for (part, data) in parts(body) {
+        insert.execute(params![job, part, data])?;
+    }
+    Ok(())
+}
+
+/// The body of a job whose row has none.
+pub(super) fn body(connection: &Connection, job: i64) -> rusqlite::Result<Bytes> {
+    let mut select = connection.prepare_cached("SELECT data FROM body WHERE job = ?1 ORDER BY part")?;
+    Ok(join(select.query([job])?, 0)?.unwrap_or_default())
+}
+
+/// Stores an event unless there are too many: `false`.
+pub(super) fn insert_event(connection: &Connection, job: i64, body: &[u8]) -> rusqlite::Result<bool> {
+    let sequence: i64 = connection
+        .prepare_cached("SELECT coalesce(max(sequence) + 1, 0) FROM event WHERE job = ?1")?
+        .query_row([job], |row| row.get(0))?;
+    if sequence.unsigned_abs() >= crate::store::EVENTS_PER_JOB_MAX as u64 {
+        return Ok(false);
+    }
+    connection
+        .prepare_cached("INSERT INTO event (job, sequence, data) VALUES (?1, ?2, ?3)")?
+        .execute(params![job, sequence, body])?;
+    Ok(true)
+}
+
+/// The events of a job, the first stored first.
+pub(super) fn events(connection: &Connection, job: i64) -> rusqlite::Result<Vec<Bytes>> {
+    connection
+        .prepare_cached("SELECT data FROM event WHERE job = ?1 ORDER BY sequence")?
+        .query_map([job], |row| Ok(Bytes::copy_from_slice(row.get_ref(0)?.as_blob()?)))?
+        .collect()
+}

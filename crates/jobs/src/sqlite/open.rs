@@ -1,0 +1,211 @@
+//! From a path to an open database: permissions, settings, the check for damage, the schema.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use super::{Database, number, store_error};
+use crate::error::StoreError;
+
+/// How long a write waits for another process that reads or prunes the same file.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Databases up to this size are checked completely at start; of larger ones only the jobs, not what they carried, so that
+/// a start takes less than a second.
+const CHECKED_BYTES_MAX: u64 = 64 << 20;
+
+/// Statements that are kept prepared: all that the stores use.
+const STATEMENTS_CACHED: usize = 32;
+
+/// A damaged file that was moved out of the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// Where the database was, and where a new one is now.
+    pub path: PathBuf,
+    /// Where the damaged file is now.
+    pub moved_to: PathBuf,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl fmt::Display for SetAside {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "the job database {} was damaged ({}): it is kept as {}, and a new one was begun without its jobs",
+            self.path.display(),
+            self.reason,
+            self.moved_to.display()
+        )
+    }
+}
+
+/// What a file must be.
+pub(super) struct Kind {
+    /// For people.
+    pub name: &'static str,
+    /// In the file's header.
+    pub application_id: i64,
+    /// The schema: each text leads from one version to the next.
+    pub migrations: &'static [&'static str],
+}
+
+impl Database {
+    /// Opens or creates. `stamp` names the damaged file if there is one: `jobs.db.damaged-<stamp>`.
+    pub(super) fn open(path: &Path, kind: &Kind, stamp: &str) -> Result<Self, StoreError> {
+        let path = std::path::absolute(path).map_err(|error| file_error("find", path, &error))?;
+        create_private(&path)?;
+        match connect(&path, kind) {
+            Ok((connection, page_bytes)) => Ok(Self::new(connection, path, page_bytes, None)),
+            Err(StoreError::Damaged { error, .. }) => {
+                let set_aside = set_aside(&path, stamp, error)?;
+                create_private(&path)?;
+                let (connection, page_bytes) = connect(&path, kind)?;
+                Ok(Self::new(connection, path, page_bytes, Some(set_aside)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn new(connection: Connection, path: PathBuf, page_bytes: u64, set_aside: Option<SetAside>) -> Self {
+        Self { connection, path, set_aside, log_pages: 0, page_bytes }
+    }
+}
+
+fn file_error(action: &'static str, path: &Path, error: &std::io::Error) -> StoreError {
+    StoreError::File { action, path: path.to_owned(), error: error.to_string() }
+}
+
+/// Payloads may hold secrets of devices: nobody else may read the file, nor the two that SQLite puts beside it, which get
+/// the same permissions.
+fn create_private(path: &Path) -> Result<(), StoreError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path).map_err(|error| file_error("open the job database", path, &error))?;
+    restrict(&file, path)
+}
+
+#[cfg(unix)]
+fn restrict(file: &File, path: &Path) -> Result<(), StoreError> {
+    use std::os::unix::fs::PermissionsExt;
+    let error = |error: std::io::Error| file_error("restrict the permissions of", path, &error);
+    let mode = file.metadata().map_err(error)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(error)?;
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn restrict(_file: &File, _path: &Path) -> Result<(), StoreError> {
+    Ok(())
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Moves the file and its log, under names by which SQLite's own tools find both.
+fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, StoreError> {
+    // A stamp that is in use gets a number: what was set aside once is never overwritten.
+    let moved_to = (0..u32::MAX)
+        .map(|count| match count {
+            0 => beside(path, &format!(".damaged-{stamp}")),
+            _ => beside(path, &format!(".damaged-{stamp}-{count}")),
+        })
+        .find(|candidate| !candidate.exists())
+        .unwrap_or_else(|| beside(path, ".damaged"));
+    let error = |error: std::io::Error| file_error("set aside the damaged", path, &error);
+    std::fs::rename(path, &moved_to).map_err(error)?;
+    let log = beside(path, "-wal");
+    if log.exists() {
+        std::fs::rename(&log, beside(&moved_to, "-wal")).map_err(error)?;
+    }
+    let index = beside(path, "-shm");
+    if index.exists() {
+        std::fs::remove_file(&index).map_err(error)?;
+    }
+    Ok(SetAside { path: path.to_owned(), moved_to, reason })
+}
+
+fn connect(path: &Path, kind: &Kind) -> Result<(Connection, u64), StoreError> {
+    let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
+    // The store is used by one thread at a time, as `&mut` guarantees; SQLite need not lock for that.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(sql_error)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(sql_error)?;
+    configure(&connection).map_err(sql_error)?;
+    check(&connection, path)?;
+    migrate(&mut connection, path, kind)?;
+    let page_bytes = number(&connection, "PRAGMA page_size").map_err(sql_error)?;
+    Ok((connection, page_bytes))
+}
+
+/// Settings of the connection. `auto_vacuum` takes effect in a new file only, and must come before the journal mode,
+/// which writes the first page.
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = NORMAL;
+         PRAGMA cache_size = -256;
+         PRAGMA mmap_size = 0;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA journal_size_limit = 8388608;
+         PRAGMA wal_autocheckpoint = 4000;
+         PRAGMA cell_size_check = ON;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA foreign_keys = OFF;",
+    )
+}
+
+fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
+    let pages = number(connection, "PRAGMA page_count").map_err(sql_error)?;
+    let page_bytes = number(connection, "PRAGMA page_size").map_err(sql_error)?;
+    let sql =
+        if pages * page_bytes <= CHECKED_BYTES_MAX { "PRAGMA quick_check(1)" } else { "PRAGMA quick_check('job')" };
+    let found: String = connection.query_row(sql, [], |row| row.get(0)).map_err(sql_error)?;
+    if found == "ok" {
+        return Ok(());
+    }
+    Err(StoreError::Damaged { path: path.to_owned(), error: found })
+}
+
+fn migrate(connection: &mut Connection, path: &Path, kind: &Kind) -> Result<(), StoreError> {
+    let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
+    let transaction =
+        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(sql_error)?;
+    let pragma =
+        |sql: &str| -> Result<i64, StoreError> { transaction.query_row(sql, [], |row| row.get(0)).map_err(sql_error) };
+    let found = pragma("PRAGMA user_version")?;
+    let application_id = pragma("PRAGMA application_id")?;
+    let tables = pragma("SELECT count(*) FROM sqlite_schema")?;
+    let is_new = found == 0 && application_id == 0 && tables == 0;
+    if !is_new && application_id != kind.application_id {
+        return Err(StoreError::Foreign { path: path.to_owned(), expected: kind.name, found: application_id });
+    }
+    let known = kind.migrations.len() as i64;
+    let missing = usize::try_from(found).ok().and_then(|found| kind.migrations.get(found..));
+    let Some(missing) = missing else {
+        return Err(StoreError::NewerSchema { path: path.to_owned(), found, known });
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    for migration in missing {
+        transaction.execute_batch(migration).map_err(sql_error)?;
+    }
+    transaction
+        .execute_batch(&format!("PRAGMA application_id = {}; PRAGMA user_version = {known};", kind.application_id))
+        .map_err(sql_error)?;
+    transaction.commit().map_err(sql_error)
+}

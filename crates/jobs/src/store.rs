@@ -1,0 +1,59 @@
+//! What all stores share.
+
+use std::collections::BTreeMap;
+
+use crate::error::{OperationError, StoreError};
+use crate::retention::{Pruned, Retention};
+use crate::sqlite::SetAside;
+
+/// Most jobs that one listing or one page of unfinished jobs returns: a listing is for people, and recovery goes page by
+/// page, so that memory does not grow with the database.
+pub const LISTED_JOBS_MAX: usize = 10_000;
+
+/// Most events kept per job: a task that reports in a loop must not fill the disk. Later events are refused.
+pub const EVENTS_PER_JOB_MAX: usize = 10_000;
+
+/// What became of one operation.
+pub type Outcome = Result<(), OperationError>;
+
+/// Something that changes a store.
+pub trait Operation: Send + 'static {
+    /// About how many bytes it holds; queues and batches are bounded by it.
+    fn bytes(&self) -> usize;
+}
+
+/// A job database.
+pub trait Store: Send {
+    /// What changes it.
+    type Operation: Operation;
+
+    /// Applies operations in their order, in one transaction. The outer error says that nothing was stored; otherwise there
+    /// is one outcome per operation, and a refused operation leaves no trace and does not disturb the others.
+    fn apply(&mut self, operations: &[Self::Operation]) -> Result<Vec<Outcome>, StoreError>;
+
+    /// Forgets finished jobs as the retention says, never unfinished ones, in a bounded step: while [`Pruned::more`] is set,
+    /// there is more to do. `now` in Unix seconds.
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError>;
+
+    /// Does what can wait until the confirmations are out. The writer calls it after each batch.
+    fn tidy(&mut self) -> Result<(), StoreError>;
+
+    /// The damaged file that was set aside when the store was opened.
+    fn set_aside(&self) -> Option<&SetAside>;
+}
+
+/// How much a store holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistics<State: Ord> {
+    /// Jobs by state; states without jobs are left out.
+    pub jobs_by_state: BTreeMap<State, u64>,
+    /// Bytes in use.
+    pub bytes: u64,
+}
+
+impl<State: Ord> Statistics<State> {
+    /// All jobs.
+    pub fn total_jobs(&self) -> u64 {
+        self.jobs_by_state.values().sum()
+    }
+}

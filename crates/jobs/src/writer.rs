@@ -1,0 +1,403 @@
+//! The one thread that owns a store.
+//!
+//! Owners hand operations over and go on; the thread takes all that has gathered, commits once and confirms. What depends
+//! on an operation (a POST, a 201, a result) leaves when its confirmation comes. A slow disk delays confirmations and
+//! nothing else; a full disk makes them failures until there is space again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::client::ClientStore;
+use crate::error::{OperationError, StoreError};
+use crate::sqlite::SetAside;
+use crate::store::{Operation, Outcome, Store};
+use crate::worker::WorkerStore;
+
+/// Most operations that wait for the thread: some tenths of a second of work at the measured rate.
+pub const QUEUE_OPERATIONS_MAX: usize = 8192;
+
+/// Most bytes that wait for the thread. A single larger submission is taken when nothing else waits.
+pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// Most queries that wait for the thread.
+pub const QUEUE_QUERIES_MAX: usize = 1024;
+
+/// Most operations in one commit, so that the first of them is not kept waiting by the last.
+pub const BATCH_OPERATIONS_MAX: usize = 512;
+
+/// Bytes after which a commit takes no further operation, for the same reason.
+pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// Stack of the thread: SQLite needs a few tens of KiB, and a process may have hundreds of these threads.
+pub const THREAD_STACK_BYTES: usize = 256 << 10;
+
+/// What became of an operation that was submitted with a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmation<Token> {
+    /// The token of the operation.
+    pub token: Token,
+    /// Whether it is stored.
+    pub outcome: Outcome,
+}
+
+/// Why operations were not taken. They come back unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError<Submission> {
+    /// [`QUEUE_OPERATIONS_MAX`] or [`QUEUE_BYTES_MAX`] reached: wait for confirmations, then submit again.
+    #[error(
+        "the queue of the job database is full ({QUEUE_OPERATIONS_MAX} operations or {QUEUE_BYTES_MAX} bytes): try again later"
+    )]
+    Full(Vec<Submission>),
+    /// The writer ended.
+    #[error("the writer of the job database has ended")]
+    Closed(Vec<Submission>),
+}
+
+impl<Submission> SubmitError<Submission> {
+    /// The operations, to submit them again.
+    pub fn into_operations(self) -> Vec<Submission> {
+        match self {
+            Self::Full(operations) | Self::Closed(operations) => operations,
+        }
+    }
+}
+
+/// Why a query was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// [`QUEUE_QUERIES_MAX`] reached.
+    #[error("{QUEUE_QUERIES_MAX} queries already wait for the job database: try again when some are answered")]
+    Full,
+    /// The writer ended.
+    #[error("the writer of the job database has ended")]
+    Closed,
+}
+
+/// What the thread did since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriterStatistics {
+    /// Transactions that succeeded.
+    pub commits: u64,
+    /// Operations that are stored.
+    pub stored: u64,
+    /// Operations that were refused one by one: duplicates, late progress.
+    pub refused: u64,
+    /// Operations that failed with their whole transaction: a full disk.
+    pub failed: u64,
+    /// Times that tidying up failed: the log of the database grows until it succeeds.
+    pub tidy_failures: u64,
+    /// Operations that wait now.
+    pub queued_operations: u64,
+    /// Bytes that wait now.
+    pub queued_bytes: u64,
+}
+
+/// An operation on the way to its store, with the token to confirm it by; without a token it is not confirmed.
+pub type Submission<S, Token> = (<S as Store>::Operation, Option<Token>);
+
+/// The handle of the thread that owns a store. Dropping it drains the queue and joins the thread.
+pub struct StoreWriter<S: ?Sized + Store, Token> {
+    shared: Arc<Shared<S, Token>>,
+    thread: Option<JoinHandle<()>>,
+    set_aside: Option<SetAside>,
+}
+
+/// The writer of a client's database.
+pub type ClientWriter<Token> = StoreWriter<dyn ClientStore, Token>;
+
+/// The writer of a worker's database.
+pub type WorkerWriter<Token> = StoreWriter<dyn WorkerStore, Token>;
+
+/// Starts the writer of a client's database; see [`spawn`].
+pub fn spawn_client<Token: Send + 'static>(
+    name: &str,
+    open: impl FnOnce() -> Result<Box<dyn ClientStore>, StoreError> + Send + 'static,
+    confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
+) -> Result<ClientWriter<Token>, StoreError> {
+    spawn(name, open, confirm)
+}
+
+/// Starts the writer of a worker's database; see [`spawn`].
+pub fn spawn_worker<Token: Send + 'static>(
+    name: &str,
+    open: impl FnOnce() -> Result<Box<dyn WorkerStore>, StoreError> + Send + 'static,
+    confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
+) -> Result<WorkerWriter<Token>, StoreError> {
+    spawn(name, open, confirm)
+}
+
+/// Starts a thread called `name` (the system shows 15 bytes of it), opens the store on it and waits until it is open.
+/// `confirm` is called on that thread once per commit, with the confirmations in the order of submission; it must not
+/// block and must not wait for this writer. Errors: those of `open`, and a thread that cannot be started.
+pub fn spawn<S: ?Sized + Store + 'static, Token: Send + 'static>(
+    name: &str,
+    open: impl FnOnce() -> Result<Box<S>, StoreError> + Send + 'static,
+    confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
+) -> Result<StoreWriter<S, Token>, StoreError> {
+    let shared = Arc::new(Shared::new());
+    let failed = |error: String| StoreError::Thread { name: name.to_owned(), error };
+    let (opened, open_result) = mpsc::sync_channel(1);
+    let of_thread = Arc::clone(&shared);
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(THREAD_STACK_BYTES)
+        .spawn(move || {
+            let end = EndOfThread(of_thread);
+            let told = match open() {
+                Ok(store) => {
+                    let told = opened.send(Ok(store.set_aside().cloned()));
+                    run(&end.0, store, confirm);
+                    told
+                }
+                Err(error) => opened.send(Err(error)),
+            };
+            // Whoever spawned us waits for the answer, so it can only fail if that thread was torn down.
+            drop(told);
+        })
+        .map_err(|error| failed(error.to_string()))?;
+    let set_aside = open_result.recv().map_err(|_| failed("it ended while it opened the store".to_owned()))??;
+    Ok(StoreWriter { shared, thread: Some(thread), set_aside })
+}
+
+impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
+    /// Hands operations over, all or none, without waiting. Errors: the queue is full or the writer ended; the operations
+    /// come back.
+    pub fn try_submit(&self, operations: Vec<Submission<S, Token>>) -> Result<(), SubmitError<Submission<S, Token>>> {
+        let bytes = operations.iter().map(|(one, _)| one.bytes()).sum::<usize>();
+        let mut queue = self.shared.lock();
+        if queue.closed {
+            return Err(SubmitError::Closed(operations));
+        }
+        let fits =
+            queue.operations.len() + operations.len() <= QUEUE_OPERATIONS_MAX && queue.bytes + bytes <= QUEUE_BYTES_MAX;
+        if !fits && !queue.operations.is_empty() {
+            return Err(SubmitError::Full(operations));
+        }
+        queue.bytes += bytes;
+        queue.operations.extend(operations);
+        self.shared.wake(queue);
+        Ok(())
+    }
+
+    /// Runs `query` on the thread, after all that was submitted before and after its confirmations. It delivers its answer
+    /// itself, and is dropped without being run if the writer ends first. Errors: too many wait, or the writer ended.
+    pub fn try_query(&self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
+        let mut queue = self.shared.lock();
+        if queue.closed {
+            return Err(QueryError::Closed);
+        }
+        if queue.queries.len() >= QUEUE_QUERIES_MAX {
+            return Err(QueryError::Full);
+        }
+        queue.queries.push_back(Box::new(query));
+        self.shared.wake(queue);
+        Ok(())
+    }
+
+    /// As [`Self::try_query`], with a receiver for the answer; it reports a disconnection if the writer ends first.
+    pub fn try_ask<Answer: Send + 'static>(
+        &self,
+        query: impl FnOnce(&mut S) -> Answer + Send + 'static,
+    ) -> Result<mpsc::Receiver<Answer>, QueryError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.try_query(move |store| {
+            // Whoever asked may have gone, and then nobody misses the answer.
+            drop(sender.send(query(store)));
+        })?;
+        Ok(receiver)
+    }
+
+    /// The damaged file that was set aside when the store was opened: tell people.
+    pub fn set_aside(&self) -> Option<&SetAside> {
+        self.set_aside.as_ref()
+    }
+
+    /// What the thread did so far.
+    pub fn statistics(&self) -> WriterStatistics {
+        let counters = &self.shared.counters;
+        let (queued_operations, queued_bytes) = {
+            let queue = self.shared.lock();
+            (queue.operations.len() as u64, queue.bytes as u64)
+        };
+        WriterStatistics {
+            commits: counters.commits.load(Ordering::Relaxed),
+            stored: counters.stored.load(Ordering::Relaxed),
+            refused: counters.refused.load(Ordering::Relaxed),
+            failed: counters.failed.load(Ordering::Relaxed),
+            tidy_failures: counters.tidy_failures.load(Ordering::Relaxed),
+            queued_operations,
+            queued_bytes,
+        }
+    }
+
+    /// Refuses new operations, stores and confirms those that wait, answers queries, closes the store. The same as dropping.
+    pub fn close(self) {
+        drop(self);
+    }
+}
+
+impl<S: ?Sized + Store, Token> Drop for StoreWriter<S, Token> {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        self.shared.wake(queue);
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // A panic of the thread was printed when it happened, and all that waited for it was disconnected.
+            drop(thread.join());
+        }
+    }
+}
+
+type Query<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+struct Queue<S: ?Sized + Store, Token> {
+    operations: VecDeque<Submission<S, Token>>,
+    bytes: usize,
+    queries: VecDeque<Query<S>>,
+    /// The thread sleeps: waking it costs a system call that is not needed otherwise.
+    sleeping: bool,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Counters {
+    commits: AtomicU64,
+    stored: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    tidy_failures: AtomicU64,
+}
+
+struct Shared<S: ?Sized + Store, Token> {
+    queue: Mutex<Queue<S, Token>>,
+    filled: Condvar,
+    counters: Counters,
+}
+
+impl<S: ?Sized + Store, Token> Shared<S, Token> {
+    fn new() -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                operations: VecDeque::new(),
+                bytes: 0,
+                queries: VecDeque::new(),
+                sleeping: false,
+                closed: false,
+            }),
+            filled: Condvar::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// No code panics while it holds the lock, so a poisoned queue is whole.
+    fn lock(&self) -> MutexGuard<'_, Queue<S, Token>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, mut queue: MutexGuard<'_, Queue<S, Token>>) {
+        let sleeping = std::mem::take(&mut queue.sleeping);
+        drop(queue);
+        if sleeping {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Sleeps until there is something to do; `None` when there never will be.
+    fn take(&self) -> Option<Batch<S, Token>> {
+        let mut queue = self.lock();
+        while queue.operations.is_empty() && queue.queries.is_empty() {
+            if queue.closed {
+                return None;
+            }
+            queue.sleeping = true;
+            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.sleeping = false;
+        }
+        let mut batch = Batch { operations: Vec::new(), tokens: Vec::new(), queries: VecDeque::new() };
+        let mut bytes = 0;
+        while batch.operations.len() < BATCH_OPERATIONS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((operation, token)) = queue.operations.pop_front() else {
+                break;
+            };
+            bytes += operation.bytes();
+            batch.operations.push(operation);
+            batch.tokens.push(token);
+        }
+        queue.bytes -= bytes;
+        if queue.operations.is_empty() {
+            // Queries see what was submitted before them, so they wait until all of it was taken.
+            batch.queries = std::mem::take(&mut queue.queries);
+        }
+        Some(batch)
+    }
+}
+
+struct Batch<S: ?Sized + Store, Token> {
+    operations: Vec<S::Operation>,
+    tokens: Vec<Option<Token>>,
+    queries: VecDeque<Query<S>>,
+}
+
+/// Marks the queue as closed when the thread ends, for whatever reason, and disconnects all that waits.
+struct EndOfThread<S: ?Sized + Store, Token>(Arc<Shared<S, Token>>);
+
+impl<S: ?Sized + Store, Token> Drop for EndOfThread<S, Token> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.closed = true;
+        queue.bytes = 0;
+        let dropped = (std::mem::take(&mut queue.operations), std::mem::take(&mut queue.queries));
+        drop(queue);
+        // Tokens and queries are not ours: what their end does must not run under the lock.
+        drop(dropped);
+    }
+}
+
+fn run<S: ?Sized + Store, Token>(
+    shared: &Shared<S, Token>,
+    mut store: Box<S>,
+    mut confirm: impl FnMut(Vec<Confirmation<Token>>),
+) {
+    let counters = &shared.counters;
+    while let Some(batch) = shared.take() {
+        let written = !batch.operations.is_empty();
+        if written {
+            let outcomes = match store.apply(&batch.operations) {
+                Ok(outcomes) => {
+                    counters.commits.fetch_add(1, Ordering::Relaxed);
+                    outcomes
+                }
+                Err(error) => {
+                    vec![Err(OperationError::NotStored(error)); batch.operations.len()]
+                }
+            };
+            drop(batch.operations);
+            let mut confirmations = Vec::with_capacity(outcomes.len());
+            for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
+                let counter = match &outcome {
+                    Ok(()) => &counters.stored,
+                    Err(OperationError::NotStored(_)) => &counters.failed,
+                    Err(_) => &counters.refused,
+                };
+                counter.fetch_add(1, Ordering::Relaxed);
+                if let Some(token) = token {
+                    confirmations.push(Confirmation { token, outcome });
+                }
+            }
+            if !confirmations.is_empty() {
+                confirm(confirmations);
+            }
+        }
+        for query in batch.queries {
+            query(&mut store);
+        }
+        if store.tidy().is_err() {
+            counters.tidy_failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
