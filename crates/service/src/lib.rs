@@ -1,1 +1,51 @@
 //! What the author of a service sees: services, tasks, their context and their results.
+//!
+//! A [`Service`] is a name and its [`Task`]s. A task has a typed input, which is read and checked before it runs, and gets a
+//! [`TaskContext`]: who asks, how long they wait, and the way to tell them something, ask them something, or send them bytes.
+//!
+//! Reading order: [`service`], [`task`], [`context`], [`output`]; then [`event`] and [`question`] (what a task says and
+//! asks), [`port`], [`outlet`] and [`view`] (the worker's side of a running task), [`builtin`] (the tasks that every worker
+//! has) and [`testing`] (run a task without a fabric).
+#![warn(missing_docs)]
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub mod arguments;
+pub mod builtin;
+pub mod context;
+pub mod event;
+pub mod outlet;
+pub mod output;
+pub mod port;
+pub mod question;
+mod schema;
+pub mod service;
+mod supervision;
+pub mod task;
+pub mod testing;
+pub mod view;
+
+pub use arguments::ArgumentError;
+pub use builtin::BuiltinPolicy;
+pub use context::{ContextParts, TaskContext};
+pub use event::EventDraft;
+pub use outlet::{QueueFull, SendError, TaskMessage, TaskOutlet};
+pub use output::{TaskError, TaskOutput};
+pub use port::{CREDITS_MAX, CancelReason, DeliverError, QUESTIONS_MAX, TaskPort};
+pub use question::{CreditError, InputError, Question};
+pub use service::Service;
+pub use supervision::CANCEL_GRACE;
+pub use task::{NoInput, Task};
+pub use view::{Clock, JobDetailsQuery, JobFilter, LogFilter, ViewError, WorkerView};
+
+// What authors name in their signatures, so that a service needs this crate only.
+pub use bytes::Bytes;
+pub use norfab_protocol::body::{EventStatus, Resource, StreamCredit};
+pub use norfab_protocol::{
+    Event, EventType, Identity, JobId, ResultStatus, ServiceName, Severity, TaskName, TaskResult,
+};
+pub use schemars;
+
+/// A future behind a pointer, as the traits of this crate return it.
+pub type BoxFuture<'a, Output> = Pin<Box<dyn Future<Output = Output> + Send + 'a>>;

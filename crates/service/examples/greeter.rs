@@ -1,0 +1,2 @@
+//! A small complete service.
+fn main() {}

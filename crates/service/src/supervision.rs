@@ -1,0 +1,120 @@
+//! Runs a task's future so that it ends: by itself, at its deadline, or when it is cancelled, and never with a panic.
+
+use std::any::Any;
+use std::future::{self, Future};
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::{task, time};
+
+use crate::BoxFuture;
+use crate::context::TaskContext;
+use crate::output::TaskError;
+use crate::port::CancelReason;
+use crate::task::Outcome;
+
+/// How long a task that is to end may take to return what it has. Long enough to kill a command and read what it wrote,
+/// short enough that a worker's stop does not look like a hang.
+pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
+/// Drives a task to its end. What ends it from outside is an error that says so.
+pub(crate) async fn supervise(context: &TaskContext, work: BoxFuture<'static, Outcome>) -> Outcome {
+    if let Ok(runtime) = Handle::try_current() {
+        context.enter(runtime);
+    }
+    let mut work = Caught { work: Some(work) };
+    let token = context.cancelled();
+    let deadline = async {
+        match context.remaining() {
+            Some(remaining) => time::sleep(remaining).await,
+            None => future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        outcome = Pin::new(&mut work) => return outcome,
+        () = token.cancelled() => {}
+        () = deadline => context.cancel(CancelReason::Deadline),
+    }
+    match time::timeout(CANCEL_GRACE, Pin::new(&mut work)).await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            // Dropped here, so that what it holds is free before its result is told.
+            drop(work);
+            Err(abandoned(context))
+        }
+    }
+}
+
+fn abandoned(context: &TaskContext) -> TaskError {
+    TaskError::new(match context.cancel_reason() {
+        Some(CancelReason::Deadline) => format!("the task did not end within its time-out of {} s", context.timeout()),
+        Some(reason) => format!("the task was ended: {reason}"),
+        // The token is cancelled only after its reason was set.
+        None => "the task was ended".to_owned(),
+    })
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> TaskError {
+    let text = match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => match payload.downcast::<&'static str>() {
+            Ok(text) => (*text).to_owned(),
+            Err(_) => "a value that is no text".to_owned(),
+        },
+    };
+    TaskError::new(format!("the task panicked: {text}"))
+}
+
+/// Runs a function on a thread that may block. A panic goes on to who waits for it.
+pub(crate) async fn on_own_thread<Output: Send + 'static>(
+    run: impl FnOnce() -> Result<Output, TaskError> + Send + 'static,
+) -> Result<Output, TaskError> {
+    match task::spawn_blocking(run).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(payload) => panic::resume_unwind(payload),
+            Err(error) => Err(TaskError::new(format!("the runtime stopped before the task could run: {error}"))),
+        },
+    }
+}
+
+/// A future whose panics are errors, when it is polled and when it is dropped.
+struct Caught {
+    work: Option<BoxFuture<'static, Outcome>>,
+}
+
+impl Caught {
+    fn abandon(&mut self) -> Result<(), TaskError> {
+        let work = self.work.take();
+        // A future that panicked or is dropped half way is not looked at again.
+        panic::catch_unwind(AssertUnwindSafe(|| drop(work))).map_err(panicked)
+    }
+}
+
+impl Future for Caught {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let Some(work) = self.work.as_mut() else {
+            return Poll::Pending;
+        };
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
+        let outcome = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(payload) => Err(panicked(payload)),
+        };
+        Poll::Ready(self.abandon().and(outcome))
+    }
+}
+
+impl Drop for Caught {
+    fn drop(&mut self) {
+        // Whoever drops the supervised task has given it up: the text of a panic on the way has no reader.
+        drop(self.abandon());
+    }
+}

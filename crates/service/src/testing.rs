@@ -1,0 +1,1 @@
+//! Runs tasks without a fabric: for the tests of services.

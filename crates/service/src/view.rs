@@ -1,0 +1,93 @@
+//! What tasks may see of the worker that runs them, and the clock that they read. Implemented by the fabric.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use norfab_protocol::{Identity, JobId, TaskName};
+use serde_json::Value;
+
+use crate::BoxFuture;
+
+/// Which job to tell, and how much of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobDetailsQuery {
+    /// The job.
+    pub uuid: JobId,
+    /// Whether with its result.
+    pub result: bool,
+    /// Whether with its events.
+    pub events: bool,
+}
+
+/// Which jobs to list. An absent field does not filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFilter {
+    /// Jobs that have not ended. With `completed` equal to this, the state does not filter.
+    pub pending: bool,
+    /// Jobs that have ended, well or badly.
+    pub completed: bool,
+    /// Jobs of this task.
+    pub task: Option<TaskName>,
+    /// So many of the newest.
+    pub last: Option<u64>,
+    /// Jobs of this client.
+    pub client: Option<Identity>,
+    /// The job with this id.
+    pub uuid: Option<JobId>,
+}
+
+/// Which log records to give.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFilter {
+    /// So many of the newest, at most [`crate::builtin::LOG_RECORDS_MAX`].
+    pub last: usize,
+    /// Records of this level, in capitals: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
+    pub level: Option<String>,
+    /// Records whose logger has this name.
+    pub logger: Option<String>,
+    /// Records at or after this time, as the log writes it.
+    pub since: Option<String>,
+    /// Records at or before this time, as the log writes it.
+    pub until: Option<String>,
+}
+
+/// Why the worker cannot tell: the text is for people and says what was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ViewError(pub String);
+
+/// What tasks may see of their worker. The shapes of the values are those of the built-in tasks in the protocol's
+/// description.
+pub trait WorkerView: Send + Sync {
+    /// One job as an object of twelve keys, or `None` where the worker does not know it.
+    fn job_details(&self, query: JobDetailsQuery) -> BoxFuture<'_, Result<Option<Value>, ViewError>>;
+    /// Jobs, the newest first.
+    fn job_list(&self, filter: JobFilter) -> BoxFuture<'_, Result<Vec<Value>, ViewError>>;
+    /// Log records, the oldest first.
+    fn logs(&self, filter: LogFilter) -> BoxFuture<'_, Result<Vec<Value>, ViewError>>;
+    /// Answer of `get_stats`.
+    fn stats(&self) -> BoxFuture<'_, Result<Value, ViewError>>;
+    /// Answer of `get_worker_status`.
+    fn status(&self) -> BoxFuture<'_, Result<Value, ViewError>>;
+    /// Answer of `get_watchdog_stats`.
+    fn watchdog_stats(&self) -> BoxFuture<'_, Result<Value, ViewError>>;
+    /// Answer of `get_watchdog_configuration`.
+    fn watchdog_configuration(&self) -> BoxFuture<'_, Result<Value, ViewError>>;
+    /// The worker's merged inventory, with its secrets.
+    fn inventory(&self) -> Arc<Value>;
+    /// Versions of the worker and what it is made of: an object of texts. The service adds its own.
+    fn version(&self) -> Value;
+    /// The folder of files that the worker has fetched.
+    fn fetched_files_dir(&self) -> PathBuf;
+}
+
+/// The clock that tasks read.
+pub trait Clock: Send + Sync {
+    /// For deadlines: never jumps.
+    fn now(&self) -> Instant;
+    /// For events: local time with milliseconds, `30-Nov-2026 00:33:08.011`.
+    fn event_timestamp(&self) -> String;
+    /// For results: local time in the form of C's `ctime`, `Mon Nov 30 00:33:08 2026`.
+    fn ctime(&self) -> String;
+}
