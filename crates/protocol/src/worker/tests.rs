@@ -67,7 +67,7 @@ impl Bench {
         did
     }
 
-    fn from_broker(&mut self, parts: &[&str]) -> Vec<Did> {
+    fn told(&mut self, parts: &[&str]) -> Vec<Did> {
         let mut frames = vec![Bytes::new(), Bytes::from_static(b"NFPB01")];
         frames.extend(parts.iter().map(|part| Bytes::copy_from_slice(part.as_bytes())));
         self.worker.message(self.now, &frames);
@@ -75,7 +75,7 @@ impl Bench {
     }
 
     fn post(&mut self, id: &str) -> Vec<Did> {
-        self.from_broker(&["0x04", "c", "", id, r#"{"task":"t","timeout":30}"#])
+        self.told(&["0x04", "c", "", id, r#"{"task":"t","timeout":30}"#])
     }
 
     fn store(&mut self, token: WorkerToken) -> Vec<Did> {
@@ -95,7 +95,7 @@ impl Bench {
     }
 
     fn status_of_get(&mut self, id: &str) -> String {
-        match self.from_broker(&["0x06", "c", "", id, ""]).as_slice() {
+        match self.told(&["0x06", "c", "", id, ""]).as_slice() {
             [Did::Sent(Command::Response, rest)] => rest[3].clone(),
             other => panic!("{other:?}"),
         }
@@ -156,7 +156,7 @@ fn a_repeated_post_is_answered_and_not_run_again() {
 fn what_cannot_be_run_or_stored_is_refused_with_its_reason() {
     let mut bench = Bench::new(5);
     for body in ["", "{nope", "[]", "{}", r#"{"task":null}"#, r#"{"task":"t","args":1}"#] {
-        let did = bench.from_broker(&["0x04", "c", "", "1", body]);
+        let did = bench.told(&["0x04", "c", "", "1", body]);
         assert_eq!(statuses(&did), ["400"], "{body}");
     }
     bench.post("2");
@@ -235,10 +235,10 @@ fn puts_reach_running_jobs_only_and_bad_ones_are_refused() {
     let mut bench = Bench::new(1);
     bench.accept("1");
     bench.accept("2");
-    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", r#"{"offset":5}"#]), [Did::Delivered]);
-    assert_eq!(bench.from_broker(&["0x10", "c", "", "2", r#"{"offset":5}"#]), []);
-    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", "{}"]), []);
-    assert_eq!(bench.from_broker(&["0x10", "c", "", "1", "[1]"]), [Did::Note]);
+    assert_eq!(bench.told(&["0x10", "c", "", "1", r#"{"offset":5}"#]), [Did::Delivered]);
+    assert_eq!(bench.told(&["0x10", "c", "", "2", r#"{"offset":5}"#]), []);
+    assert_eq!(bench.told(&["0x10", "c", "", "1", "{}"]), []);
+    assert_eq!(bench.told(&["0x10", "c", "", "1", "[1]"]), [Did::Note]);
     assert_eq!(bench.worker.counters().puts_ignored, 2);
 }
 
@@ -247,20 +247,20 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
     let mut bench = Bench::new(1);
     bench.accept("1");
     bench.accept("2");
-    assert_eq!(bench.from_broker(&["0x07", "c", "", "1", "{}"]), [Did::Cancelled]);
-    let did = bench.from_broker(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
+    assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Cancelled]);
+    let did = bench.told(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
     assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()) })]);
-    assert_eq!(bench.from_broker(&["0x07", "c", "", "2", "{}"]), [], "once");
+    assert_eq!(bench.told(&["0x07", "c", "", "2", "{}"]), [], "once");
 }
 
 #[test]
 fn a_disconnect_brings_a_new_socket_and_ready_but_not_more_than_once_a_second() {
     let mut bench = Bench::new(1);
     bench.now += Duration::from_secs(2);
-    assert_eq!(bench.from_broker(&["0x03", "s"]), [Did::Note, Did::Reconnect]);
+    assert_eq!(bench.told(&["0x03", "s"]), [Did::Note, Did::Reconnect]);
     bench.worker.connected(bench.now);
     assert_eq!(bench.drain(), [Did::Sent(Command::Ready, vec!["s".into()])]);
-    assert_eq!(bench.from_broker(&["0x03", "s"]), [Did::Note]);
+    assert_eq!(bench.told(&["0x03", "s"]), [Did::Note]);
     bench.now += RECONNECT_INTERVAL;
     assert_eq!(bench.worker.next_deadline(), Some(bench.now));
     bench.worker.timeout(bench.now);
