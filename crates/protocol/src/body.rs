@@ -333,8 +333,12 @@ impl Event {
     }
 }
 
-/// Reads a body. `expected` says what belongs there, for the error.
+/// Reads a body, which is a JSON object: our types could be read from lists too, but no peer means that. `expected` says
+/// what belongs there, for the error.
 pub fn decode<Body: DeserializeOwned>(expected: &'static str, bytes: &[u8]) -> Result<Body, DecodeError> {
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(DecodeError::Body { expected, error: "it does not begin with the brace of an object".to_owned() });
+    }
     serde_json::from_slice(bytes).map_err(|error| DecodeError::Body { expected, error: error.to_string() })
 }
 
@@ -374,4 +378,16 @@ pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
         serde_json::from_slice::<serde::de::IgnoredAny>(trimmed).map_err(|wrong| error(wrong.to_string()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_no_body_even_where_its_elements_would_fit() {
+        assert!(decode::<JobRequestBody>("a job request", br#"["echo"]"#).is_err());
+        assert!(decode::<ManagementBody>("a management request", b"[]").is_err());
+        assert!(decode::<ManagementBody>("a management request", b" {}").is_ok());
+    }
 }
