@@ -31,7 +31,8 @@ def wait(uuid, timeout=60):
 
 
 def run_many(service, task, count, args=None, kwargs=None, workers="any", timeout=120):
-    """Submits `count` jobs at once and counts the states they end in."""
+    """Submits `count` jobs at once: the seconds until all are done, and how many ended in which state."""
+    start = time.perf_counter()
     jobs = [
         client.submit_job(service, task, args=args, kwargs=kwargs, workers=workers, timeout=timeout)
         for _ in range(count)
@@ -39,7 +40,21 @@ def run_many(service, task, count, args=None, kwargs=None, workers="any", timeou
     end = time.time() + timeout
     for job in jobs:
         job.result(timeout=max(0.01, end - time.time()))
-    return collections.Counter(client.job_db.get_job(job.uuid)["status"] for job in jobs)
+    seconds = time.perf_counter() - start
+    states = collections.Counter(client.job_db.get_job(job.uuid)["status"] for job in jobs)
+    return {"seconds": seconds, "states": states}
+
+
+def run_one_by_one(service, task, count, args=None, kwargs=None, workers="any", timeout=60):
+    """Runs `count` jobs, each after the last: the seconds that each took."""
+    taken = []
+    for _ in range(count):
+        start = time.perf_counter()
+        results = run_job(service, task, args, kwargs, workers, timeout)
+        taken.append(time.perf_counter() - start)
+        if not results or any(result["failed"] for result in results.values()):
+            raise RuntimeError(f"a job failed: {results}")
+    return taken
 
 
 def job(uuid):
@@ -100,6 +115,7 @@ CALLS = {
         submit_job,
         wait,
         run_many,
+        run_one_by_one,
         job,
         events,
         answer,

@@ -12,9 +12,7 @@ impl Job {
     /// A job for all workers of `service`, with a minute to finish.
     #[must_use]
     pub fn new(service: &str, task: &str) -> Self {
-        Self(
-            json!({"service": service, "task": task, "kwargs": {}, "workers": "all", "timeout": 60}),
-        )
+        Self(json!({"service": service, "task": task, "kwargs": {}, "workers": "all", "timeout": 60}))
     }
 
     /// Adds a keyword argument.
@@ -76,11 +74,20 @@ impl Client {
         self.0.call("wait", json!({"uuid": id, "timeout": 60}))
     }
 
-    /// Submits `count` jobs at once and gives the number of jobs by final state, as `{"COMPLETED": 10}`.
+    /// Submits `count` jobs at once: `{"seconds": until all were done, "states": {"COMPLETED": 10}}`.
     pub fn run_many(&mut self, job: Job, count: u32) -> Value {
         let mut arguments = job.0;
         arguments["count"] = count.into();
         self.0.call("run_many", arguments)
+    }
+
+    /// Runs `count` jobs, each after the last: the seconds that each took.
+    pub fn run_one_by_one(&mut self, job: Job, count: u32) -> Vec<f64> {
+        let mut arguments = job.0;
+        arguments["count"] = count.into();
+        let taken = self.0.call("run_one_by_one", arguments);
+        let taken = taken.as_array().expect("times are a list");
+        taken.iter().map(|time| time.as_f64().expect("a time is a number")).collect()
     }
 
     /// The row of a job in the client's database.
@@ -90,46 +97,31 @@ impl Client {
 
     /// Events of a job that were not taken yet, up to one whose type or message is `until`.
     pub fn events(&mut self, id: &str, until: &str) -> Vec<Value> {
-        let taken = self
-            .0
-            .call("events", json!({"uuid": id, "timeout": 30, "until": until}));
-        let Value::Array(events) = taken else {
-            panic!("events are a list, not {taken}")
-        };
+        let taken = self.0.call("events", json!({"uuid": id, "timeout": 30, "until": until}));
+        let Value::Array(events) = taken else { panic!("events are a list, not {taken}") };
         events
     }
 
     /// All events up to the end of the job.
     pub fn all_events(&mut self, id: &str) -> Vec<Value> {
         let taken = self.0.call("events", json!({"uuid": id, "timeout": 30}));
-        let Value::Array(events) = taken else {
-            panic!("events are a list, not {taken}")
-        };
+        let Value::Array(events) = taken else { panic!("events are a list, not {taken}") };
         events
     }
 
     /// Answers an input request of a job.
     pub fn answer(&mut self, id: &str, input_id: &str, value: impl Into<Value>) {
-        self.0.call(
-            "answer",
-            json!({"uuid": id, "input_id": input_id, "value": value.into()}),
-        );
+        self.0.call("answer", json!({"uuid": id, "input_id": input_id, "value": value.into()}));
     }
 
     /// Declines an input request of a job.
     pub fn decline(&mut self, id: &str, input_id: &str) {
-        self.0.call(
-            "answer",
-            json!({"uuid": id, "input_id": input_id, "cancel": true}),
-        );
+        self.0.call("answer", json!({"uuid": id, "input_id": input_id, "cancel": true}));
     }
 
     /// Asks a built-in service of the broker: `{"status", "results", "errors"}`.
     pub fn mmi(&mut self, service: &str, task: &str, kwargs: Value) -> Value {
-        self.0.call(
-            "mmi",
-            json!({"service": service, "task": task, "kwargs": kwargs}),
-        )
+        self.0.call("mmi", json!({"service": service, "task": task, "kwargs": kwargs}))
     }
 
     /// Names of the workers that the broker lists, sorted.
@@ -139,23 +131,17 @@ impl Client {
 
     /// Waits until the broker lists all of these workers, and gives what it lists.
     pub fn wait_for_workers(&mut self, wanted: &[&str]) -> Vec<String> {
-        names(&self.0.call(
-            "wait_for_workers",
-            json!({"names": wanted, "timeout": WAIT_LONG.as_secs()}),
-        ))
+        names(&self.0.call("wait_for_workers", json!({"names": wanted, "timeout": WAIT_LONG.as_secs()})))
     }
 
     /// Fetches a file of the file sharing service: `{"status", "content", "error", "size", "md5"}`, the last two of
     /// the file that arrived.
     pub fn fetch_file(&mut self, url: &str) -> Value {
-        self.0
-            .call("fetch_file", json!({"url": url, "timeout": 60}))
+        self.0.call("fetch_file", json!({"url": url, "timeout": 60}))
     }
 }
 
 fn names(list: &Value) -> Vec<String> {
     let list = list.as_array().expect("names are a list");
-    list.iter()
-        .map(|name| name.as_str().expect("a name is text").to_owned())
-        .collect()
+    list.iter().map(|name| name.as_str().expect("a name is text").to_owned()).collect()
 }

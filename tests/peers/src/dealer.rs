@@ -16,11 +16,7 @@ pub struct Dealer {
 
 impl Dealer {
     pub(crate) fn new(peer: Peer, endpoint: String, broker_key: Option<String>) -> Self {
-        Self {
-            peer,
-            endpoint,
-            broker_key,
-        }
+        Self { peer, endpoint, broker_key }
     }
 
     /// Connects a socket with the routing id `identity`, a frame.
@@ -38,16 +34,12 @@ impl Dealer {
 
     /// Sends one message; `frames` is a list.
     pub fn send(&mut self, socket: &str, frames: Value) {
-        self.peer
-            .call("send", json!({"socket": socket, "frames": frames}));
+        self.peer.call("send", json!({"socket": socket, "frames": frames}));
     }
 
     /// The frames of the next message, or nothing when none comes within `seconds`.
     pub fn receive(&mut self, socket: &str, seconds: f64) -> Option<Vec<Value>> {
-        match self
-            .peer
-            .call("receive", json!({"socket": socket, "timeout": seconds}))
-        {
+        match self.peer.call("receive", json!({"socket": socket, "timeout": seconds})) {
             Value::Array(frames) => Some(frames),
             _ => None,
         }

@@ -21,22 +21,13 @@ impl Devices {
     pub fn start(devices: &[(&str, &str)]) -> Self {
         let devices: Vec<_> = devices
             .iter()
-            .map(|(name, platform)| {
-                (
-                    (*name).to_owned(),
-                    (*platform).to_owned(),
-                    ReservedPort::new(),
-                )
-            })
+            .map(|(name, platform)| ((*name).to_owned(), (*platform).to_owned(), ReservedPort::new()))
             .collect();
-        let mut command = Environment::Services.script("devices.py");
+        let mut command = Environment::Services.script("python/devices.py");
         for (name, platform, port) in &devices {
             command.arg(format!("{name}={platform}:{}", port.number()));
         }
-        Self {
-            _peer: Peer::start_python("devices", command),
-            devices,
-        }
+        Self { _peer: Peer::start_python("devices", command), devices }
     }
 
     /// The inventory of a `nornir` worker for these devices.

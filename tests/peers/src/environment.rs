@@ -26,7 +26,7 @@ impl Environment {
         }
     }
 
-    /// A command that runs `script`, a file of `tests/peers/python`, in this environment.
+    /// A command that runs a file of `tests/peers`, as `python/client.py`, in this environment.
     ///
     /// # Panics
     ///
@@ -41,11 +41,9 @@ impl Environment {
             python.display()
         );
         let mut command = Command::new(python);
-        command.arg("-u").arg(source().join("python").join(script));
+        command.arg("-u").arg(source().join(script));
         // Byte code beside the sources would be found by whoever looks at the tree.
-        command
-            .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("PYTHONUTF8", "1");
+        command.env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONUTF8", "1");
         command
     }
 }
@@ -57,8 +55,7 @@ impl Environment {
 /// When the binary is missing; the text says how to build it.
 #[must_use]
 pub fn norfab() -> Command {
-    let binary =
-        env::var_os("NORFAB_BIN").map_or_else(|| target().join("debug/norfab"), PathBuf::from);
+    let binary = env::var_os("NORFAB_BIN").map_or_else(|| target().join("debug/norfab"), PathBuf::from);
     assert!(
         binary.exists(),
         "no binary at {}; build it with `cargo build -p norfab`, or set NORFAB_BIN",
@@ -87,8 +84,9 @@ fn target() -> PathBuf {
         .map_or_else(|| source().join("../../target"), Path::to_path_buf)
 }
 
-fn source() -> PathBuf {
-    PathBuf::from(
-        env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into()),
-    )
+/// The folder `tests/peers`.
+#[must_use]
+pub fn source() -> PathBuf {
+    // Not from the environment: a program that cargo runs inherits what was set for another package.
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

@@ -26,7 +26,7 @@ mod site;
 pub use client::{Client, Job};
 pub use dealer::Dealer;
 pub use devices::Devices;
-pub use environment::{Environment, norfab};
+pub use environment::{Environment, norfab, source};
 pub use peer::{Peer, WAIT_LONG};
 pub use port::ReservedPort;
 pub use side::{Release, Security, Side, fabrics};

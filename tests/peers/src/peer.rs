@@ -41,11 +41,7 @@ impl Peer {
     pub fn start_python(name: &str, command: Command) -> Self {
         let mut peer = Self::spawn(name, command);
         let line = peer.json();
-        assert!(
-            line.get("ready").is_some(),
-            "{name} said {line} instead of being ready\n{}",
-            peer.log()
-        );
+        assert!(line.get("ready").is_some(), "{name} said {line} instead of being ready\n{}", peer.log());
         peer.ready = line;
         peer
     }
@@ -64,9 +60,7 @@ impl Peer {
                 continue;
             };
             let words: Vec<&str> = words.split_whitespace().collect();
-            let [role, who, endpoint] = words[..] else {
-                panic!("{name}: not a ready line: {line:?}")
-            };
+            let [role, who, endpoint] = words[..] else { panic!("{name}: not a ready line: {line:?}") };
             peer.ready = json!({"ready": role, "name": who, "endpoint": endpoint});
             return peer;
         }
@@ -94,8 +88,7 @@ impl Peer {
     ///
     /// When the peer ends or does not answer within [`WAIT_LONG`] on top of a `timeout` in the arguments.
     pub fn try_call(&mut self, call: &str, mut arguments: Value) -> Result<Value, String> {
-        let patience =
-            WAIT_LONG + Duration::from_secs_f64(arguments["timeout"].as_f64().unwrap_or_default());
+        let patience = WAIT_LONG + Duration::from_secs_f64(arguments["timeout"].as_f64().unwrap_or_default());
         arguments["call"] = call.into();
         self.write(&arguments);
         let line = self.line_within(patience);
@@ -113,8 +106,7 @@ impl Peer {
     /// When the call raised an exception too.
     pub fn call(&mut self, call: &str, arguments: Value) -> Value {
         let name = self.name.clone();
-        self.try_call(call, arguments)
-            .unwrap_or_else(|error| panic!("{name}: {call} failed: {error}\n{}", self.log()))
+        self.try_call(call, arguments).unwrap_or_else(|error| panic!("{name}: {call} failed: {error}\n{}", self.log()))
     }
 
     /// Kills the process at once, as a crash would.
@@ -135,19 +127,10 @@ impl Peer {
         }
         let deadline = Instant::now() + WAIT_LONG;
         loop {
-            if let Some(status) = self
-                .child
-                .try_wait()
-                .expect("the child is ours to wait for")
-            {
+            if let Some(status) = self.child.try_wait().expect("the child is ours to wait for") {
                 return status;
             }
-            assert!(
-                Instant::now() < deadline,
-                "{} does not stop\n{}",
-                self.name,
-                self.log()
-            );
+            assert!(Instant::now() < deadline, "{} does not stop\n{}", self.name, self.log());
             // Waiting for a child with a deadline has no call of its own in the standard library.
             thread::sleep(Duration::from_millis(5));
         }
@@ -167,23 +150,14 @@ impl Peer {
     #[must_use]
     pub fn log(&self) -> String {
         let lines = self.log.lock().expect("no reader panics");
-        lines
-            .iter()
-            .map(|line| format!("  {} | {line}\n", self.name))
-            .collect()
+        lines.iter().map(|line| format!("  {} | {line}\n", self.name)).collect()
     }
 
     fn spawn(name: &str, mut command: Command) -> Self {
         let python = command.get_args().any(|word| word == "-u");
-        command.stdin(if python {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        });
+        command.stdin(if python { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{name}: cannot start {command:?}: {error}"));
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: cannot start {command:?}: {error}"));
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, lines) = sync_channel(LINES_MAX);
         let output = child.stdout.take().expect("stdout is piped");
@@ -192,21 +166,11 @@ impl Peer {
         let kept = Arc::clone(&log);
         thread::spawn(move || keep_lines(errors, &kept));
         let input = child.stdin.take();
-        Self {
-            name: name.to_owned(),
-            child,
-            input,
-            lines,
-            log,
-            ready: Value::Null,
-        }
+        Self { name: name.to_owned(), child, input, lines, log, ready: Value::Null }
     }
 
     fn write(&mut self, value: &Value) {
-        let input = self
-            .input
-            .as_mut()
-            .expect("only Python peers that were not stopped take calls");
+        let input = self.input.as_mut().expect("only Python peers that were not stopped take calls");
         let written = writeln!(input, "{value}").and_then(|()| input.flush());
         if let Err(error) = written {
             panic!("{} is gone: {error}\n{}", self.name, self.log());
@@ -219,8 +183,7 @@ impl Peer {
     }
 
     fn parse(&self, line: &str) -> Value {
-        serde_json::from_str(line)
-            .unwrap_or_else(|error| panic!("{}: {error} in {line:?}\n{}", self.name, self.log()))
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error} in {line:?}\n{}", self.name, self.log()))
     }
 
     fn line(&mut self) -> String {
@@ -230,11 +193,7 @@ impl Peer {
     fn line_within(&mut self, patience: Duration) -> String {
         match self.lines.recv_timeout(patience) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!(
-                "{} says nothing for {patience:?}\n{}",
-                self.name,
-                self.log()
-            ),
+            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing for {patience:?}\n{}", self.name, self.log()),
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.child.wait();
                 panic!("{} ended: {status:?}\n{}", self.name, self.log())
@@ -244,8 +203,7 @@ impl Peer {
 
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal)
-            .unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
     }
 }
 

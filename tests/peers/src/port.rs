@@ -42,10 +42,7 @@ impl ReservedPort {
                 continue;
             };
             if TcpListener::bind((Ipv4Addr::UNSPECIFIED, number)).is_ok() {
-                return Self {
-                    number,
-                    _reservation: reservation,
-                };
+                return Self { number, _reservation: reservation };
             }
         }
         panic!("no free port between {PORT_MIN} and {end}");

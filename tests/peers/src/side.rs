@@ -50,7 +50,5 @@ impl Security {
 
 /// Every release with every security mechanism.
 pub fn fabrics() -> impl Iterator<Item = (Release, Security)> {
-    Release::ALL
-        .into_iter()
-        .flat_map(|release| Security::ALL.map(|security| (release, security)))
+    Release::ALL.into_iter().flat_map(|release| Security::ALL.map(|security| (release, security)))
 }

@@ -37,11 +37,7 @@ impl Site {
     /// inventory alone, as there is no broker's folder to copy it from.
     #[must_use]
     pub fn elsewhere(&self, broker_key: Option<&str>) -> Self {
-        let mut site = Self::at(
-            Arc::clone(&self.port),
-            self.security,
-            broker_key.map(str::to_owned),
-        );
+        let mut site = Self::at(Arc::clone(&self.port), self.security, broker_key.map(str::to_owned));
         site.workers.clone_from(&self.workers);
         site.write();
         site
@@ -50,11 +46,7 @@ impl Site {
     /// Adds a worker with the items of its inventory: objects, or paths below the folder.
     #[must_use]
     pub fn with_worker(mut self, name: &str, items: Value) -> Self {
-        let items = if items.is_array() {
-            items
-        } else {
-            json!([items])
-        };
+        let items = if items.is_array() { items } else { json!([items]) };
         self.workers.insert(name.to_owned(), items);
         self.write();
         self
@@ -98,6 +90,23 @@ impl Site {
         self.folder().join("inventory.yaml")
     }
 
+    /// The public key of the broker that was started here, as its certificate file has it; nothing without CURVE.
+    ///
+    /// # Panics
+    ///
+    /// When the file is missing or has no key.
+    #[must_use]
+    pub fn broker_key(&self) -> Option<String> {
+        if self.security == Security::Plain {
+            return None;
+        }
+        let file = self.folder().join("__norfab__/files/broker/public_keys/broker.key");
+        let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let key = text.lines().find_map(|line| line.trim().strip_prefix("public-key = \""));
+        let key = key.and_then(|key| key.strip_suffix('"'));
+        Some(key.unwrap_or_else(|| panic!("{}: no key in {text:?}", file.display())).to_owned())
+    }
+
     /// Starts the broker and waits until it serves.
     ///
     /// # Panics
@@ -107,7 +116,7 @@ impl Site {
     pub fn start_broker(&self, side: Side) -> Peer {
         match side {
             Side::Python(release) => {
-                let mut command = release.environment().script("broker.py");
+                let mut command = release.environment().script("python/broker.py");
                 command.arg(self.inventory());
                 Peer::start_python("broker", command)
             }
@@ -137,6 +146,28 @@ impl Site {
         }
     }
 
+    /// Starts several workers at once the way the side does it: Python forks a process for each from one parent, ours
+    /// holds all of them in one.
+    ///
+    /// # Panics
+    ///
+    /// When they do not come up.
+    #[must_use]
+    pub fn start_workers(&self, side: Side, names: &[String]) -> Peer {
+        match side {
+            Side::Python(release) => {
+                let mut command = release.environment().script("python/fleet.py");
+                command.arg(self.inventory()).args(names);
+                Peer::start_python("fleet", command)
+            }
+            Side::Ours => {
+                let mut command = norfab();
+                command.arg("worker").args(names).arg("-i").arg(self.inventory());
+                Peer::start_ours("workers", command)
+            }
+        }
+    }
+
     /// Starts a Python worker in an environment that has what its service needs.
     ///
     /// # Panics
@@ -144,7 +175,7 @@ impl Site {
     /// When it does not come up.
     #[must_use]
     pub fn start_python_worker(&self, environment: Environment, name: &str) -> Peer {
-        let mut command = environment.script("worker.py");
+        let mut command = environment.script("python/worker.py");
         command.arg(self.inventory()).arg(name);
         Peer::start_python(name, command)
     }
@@ -156,7 +187,7 @@ impl Site {
     /// When it does not come up.
     #[must_use]
     pub fn start_client(&self, environment: Environment, name: &str) -> Client {
-        let mut command = environment.script("client.py");
+        let mut command = environment.script("python/client.py");
         command.arg(self.inventory()).arg(name);
         Client::new(Peer::start_python(name, command))
     }
@@ -168,35 +199,20 @@ impl Site {
     /// When it does not come up.
     #[must_use]
     pub fn start_dealer(&self, broker_key: Option<&str>) -> Dealer {
-        let command = Environment::NorFab0250.script("dealer.py");
-        Dealer::new(
-            Peer::start_python("dealer", command),
-            self.endpoint(),
-            broker_key.map(str::to_owned),
-        )
+        let command = Environment::NorFab0250.script("python/dealer.py");
+        Dealer::new(Peer::start_python("dealer", command), self.endpoint(), broker_key.map(str::to_owned))
     }
 
     fn at(port: Arc<ReservedPort>, security: Security, broker_key: Option<String>) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("norfab-peers-")
-            .tempdir()
-            .expect("a temporary folder");
-        let site = Self {
-            folder,
-            port,
-            security,
-            broker_key,
-            workers: Map::new(),
-            extra: Map::new(),
-        };
+        let folder = tempfile::Builder::new().prefix("norfab-peers-").tempdir().expect("a temporary folder");
+        let site = Self { folder, port, security, broker_key, workers: Map::new(), extra: Map::new() };
         site.write();
         site
     }
 
     /// Writes the inventory. JSON is YAML too.
     fn write(&self) {
-        let mut broker =
-            json!({"endpoint": self.endpoint(), "zmq_auth": self.security == Security::Curve});
+        let mut broker = json!({"endpoint": self.endpoint(), "zmq_auth": self.security == Security::Curve});
         if let Some(key) = &self.broker_key {
             broker["shared_key"] = key.as_str().into();
         }
@@ -204,10 +220,7 @@ impl Site {
         inventory.insert("broker".to_owned(), broker);
         inventory.insert("workers".to_owned(), self.workers.clone().into());
         let names: Vec<&String> = self.workers.keys().collect();
-        inventory.insert(
-            "topology".to_owned(),
-            json!({"broker": true, "workers": names}),
-        );
+        inventory.insert("topology".to_owned(), json!({"broker": true, "workers": names}));
         inventory.extend(self.extra.clone());
         let text = serde_json::to_string_pretty(&inventory).expect("a JSON value can be written");
         fs::write(self.inventory(), text).expect("the folder is ours");
