@@ -16,6 +16,7 @@ use crate::frame::{Frames, Status};
 use crate::keepalive::{Keepalive, KeepaliveConfig};
 use crate::message::{BrokerToWorker, DecodeError, Delivery, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId, ServiceName};
+use crate::result::TaskResult;
 
 /// Shortest time between two reconnects that a DISCONNECT asks for: a broker that says nothing else cannot make a storm.
 pub const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ pub struct NewJob {
     pub request: JobRequestBody,
     /// The body as it came.
     pub body: Bytes,
-    /// Seconds from its arrival until nobody waits any more.
+    /// Seconds from its arrival until nobody waits any more; the protocol's default where the client did not say.
     pub timeout: u64,
 }
 
@@ -136,10 +137,10 @@ pub struct StartJob {
     pub client: Identity,
     /// What for.
     pub request: JobRequestBody,
-    /// Seconds that its client waits.
+    /// Seconds that its client waits, or the protocol's default where it did not say.
     pub timeout: u64,
-    /// Until when its client waits.
-    pub deadline: Instant,
+    /// Until when its client waits. `None`: it did not say, as 0.21 clients.
+    pub deadline: Option<Instant>,
 }
 
 /// Why a job ends without having run to its end. The owner writes the result and gives it to [`Worker::finished`].
@@ -274,7 +275,7 @@ struct ActiveJob {
     client: Identity,
     request: JobRequestBody,
     timeout: u64,
-    deadline: Instant,
+    deadline: Option<Instant>,
     phase: Phase,
     questions: Vec<InputRequest>,
     abandoned: bool,
@@ -334,7 +335,7 @@ impl Worker {
             client,
             request: request.clone(),
             timeout,
-            deadline: now + remaining,
+            deadline: request.timeout.map(|_| now + remaining),
             phase: if started { Phase::Running } else { Phase::Queued },
             questions: Vec::new(),
             abandoned: false,
@@ -615,7 +616,7 @@ impl Worker {
             client: client.clone(),
             request: request.clone(),
             timeout,
-            deadline: now + Duration::from_secs(timeout.min(TIMEOUT_SECONDS_MAX)),
+            deadline: request.timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
             phase: Phase::Storing,
             questions: Vec::new(),
             abandoned: false,
@@ -766,7 +767,7 @@ impl Worker {
             if active.phase != Phase::Queued || active.abandoned {
                 continue;
             }
-            if active.deadline <= now {
+            if active.deadline.is_some_and(|deadline| deadline <= now) {
                 self.abandon(&job, Abandoned::Expired);
                 continue;
             }
@@ -804,6 +805,15 @@ fn prefix(worker: &Identity) -> Vec<u8> {
     serde_json::to_writer(&mut text, worker).expect("a text can be written as JSON");
     text.push(b':');
     text
+}
+
+/// The body of a 200 for a result that is at hand. Errors: it cannot be written as JSON.
+pub fn result_reply_of(worker: &Identity, result: &TaskResult) -> Result<Bytes, serde_json::Error> {
+    let mut body = prefix(worker);
+    body.reserve(result.result.get().len() + 512);
+    serde_json::to_writer(&mut body, result)?;
+    body.push(b'}');
+    Ok(body.into())
 }
 
 /// The body of a 200: one Result under its worker's name.

@@ -1,0 +1,99 @@
+//! The broker's owner loop and its handle.
+
+mod management;
+mod run;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use norfab_protocol::broker::BrokerConfig;
+use norfab_transport::RouterLink;
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+
+use crate::StartError;
+use crate::inbox::Inbox;
+use crate::queue::{QueueError, QueueSender, queue};
+use crate::worker::{OWNER_STACK_BYTES, thread_name};
+use run::{BrokerCommand, Run};
+
+/// Commands that may wait for the broker's owner. There are few: statistics and the stop.
+const BROKER_QUEUE_COMMANDS: usize = 1024;
+
+/// What the broker is asked and does not know itself. Called on a thread of its own, which may block.
+pub trait BrokerInformation: Send + Sync {
+    /// The merged data of a worker; `None`: nothing is known of it. Errors: for people.
+    fn worker_inventory(&self, name: &str) -> Result<Option<Value>, String>;
+    /// The whole inventory with secrets masked.
+    fn inventory(&self) -> Result<Value, String>;
+    /// Log records, as `get_logs` filters them.
+    fn logs(&self, kwargs: &Map<String, Value>) -> Result<Vec<Value>, String>;
+    /// What `get_status` tells of folders and keys: an object with `directories` and `security`, their values null without
+    /// CURVE.
+    fn status(&self) -> Value;
+}
+
+/// All that a broker needs.
+pub struct BrokerOptions {
+    /// Its name: `NFPBroker` unless said otherwise.
+    pub name: String,
+    /// Beats, bounds.
+    pub config: BrokerConfig,
+    /// Its socket, bound.
+    pub link: Box<dyn RouterLink>,
+    /// What it is asked.
+    pub information: Arc<dyn BrokerInformation>,
+}
+
+/// A running broker. Dropping it leaves the broker running: [`BrokerHandle::stop`] ends it.
+pub struct BrokerHandle {
+    endpoint: String,
+    commands: QueueSender<BrokerCommand>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl BrokerHandle {
+    /// Starts the thread that owns the link. Errors: the thread cannot be started.
+    pub fn start(options: BrokerOptions) -> Result<Self, StartError> {
+        let endpoint = options.link.endpoint();
+        let waker = options.link.waker();
+        let inbox = Inbox::new(waker.clone());
+        let (commands, received) = queue(BROKER_QUEUE_COMMANDS, waker);
+        let (ended_sender, ended) = oneshot::channel();
+        let name = options.name.clone();
+        let run = Run::new(options, received, inbox)?;
+        std::thread::Builder::new()
+            .name(thread_name("b", &name))
+            .stack_size(OWNER_STACK_BYTES)
+            .spawn(move || {
+                run.run();
+                // Nobody may wait for the end any more.
+                drop(ended_sender.send(()));
+            })
+            .map_err(|error| StartError::Thread { role: format!("broker {name}"), error })?;
+        Ok(Self { endpoint, commands, ended })
+    }
+
+    /// Where it listens.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The answer of `get_stats`. Errors: the broker has stopped, or its queue stayed full.
+    pub async fn statistics(&self) -> Result<Value, QueueError> {
+        let (answer, received) = oneshot::channel();
+        self.commands.send(BrokerCommand::Stats { answer }).await?;
+        received.await.map_err(|_| QueueError::Stopped)
+    }
+
+    /// Tells every worker, closes the socket, and returns when the thread has ended.
+    pub async fn stop(self) {
+        if self.commands.send_patiently(BrokerCommand::Stop).await == Ok(()) {
+            // An error says that the thread has ended, which is what we wait for.
+            drop(self.ended.await);
+        }
+    }
+}
+
+/// How long what was said last has to leave after the loop has ended.
+const LINGER: Duration = Duration::from_secs(1);

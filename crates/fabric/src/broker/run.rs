@@ -1,0 +1,336 @@
+//! The loop that owns the broker's socket.
+
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
+
+use norfab_protocol::broker::{
+    AskKind, Broker, BrokerNote, BrokerOutput, ManagementAsk, Outgoing, Purpose, Undelivered, WorkerView,
+};
+use norfab_transport::{LinkError, RouterLink, SendError};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{debug, error, info, warn};
+
+use super::management::{Answer, Question, answer};
+use super::{BrokerInformation, BrokerOptions, LINGER};
+use crate::StartError;
+use crate::clock::SystemClock;
+use crate::inbox::Inbox;
+use crate::process::ProcessFigures;
+
+/// Messages that one turn of the loop takes before it looks at everything else.
+const TURN_MESSAGES: usize = 512;
+
+/// Refusals that are logged in one interval; more are only counted.
+const LOGGED_REFUSALS: u32 = 20;
+
+/// See [`LOGGED_REFUSALS`].
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What others ask of the owner.
+pub(super) enum BrokerCommand {
+    /// Tell the statistics.
+    Stats { answer: oneshot::Sender<Value> },
+    /// End.
+    Stop,
+}
+
+pub(super) struct Run {
+    name: String,
+    machine: Broker,
+    link: Box<dyn RouterLink>,
+    commands: mpsc::Receiver<BrokerCommand>,
+    inbox: Inbox<Answer>,
+    questions: SyncSender<Question>,
+    figures: ProcessFigures,
+    information: Arc<dyn BrokerInformation>,
+    throttle: Throttle,
+    stop: bool,
+}
+
+impl Run {
+    pub(super) fn new(
+        options: BrokerOptions,
+        commands: mpsc::Receiver<BrokerCommand>,
+        inbox: Inbox<Answer>,
+    ) -> Result<Self, StartError> {
+        // As many as the machine has open at most.
+        let (questions, asked) = sync_channel::<Question>(options.config.asks_max);
+        let information = Arc::clone(&options.information);
+        let answers = inbox.clone();
+        let name = options.name.clone();
+        std::thread::Builder::new()
+            .name("b-management".to_owned())
+            .spawn(move || {
+                let span = tracing::info_span!("role", role = "broker", name = %name);
+                let _entered = span.enter();
+                for question in asked {
+                    let id = question.id;
+                    answers.push([Answer { id, answer: answer(&*information, question) }]);
+                }
+            })
+            .map_err(|error| StartError::Thread { role: "the broker's management".to_owned(), error })?;
+        Ok(Self {
+            name: options.name,
+            machine: Broker::new(options.config),
+            link: options.link,
+            commands,
+            inbox,
+            questions,
+            figures: ProcessFigures::default(),
+            information: options.information,
+            throttle: Throttle::default(),
+            stop: false,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let span = tracing::info_span!("role", role = "broker", name = %self.name);
+        let _entered = span.enter();
+        info!("broker {} listens at {}", self.name, self.link.endpoint());
+        let ended = loop {
+            match self.turn() {
+                Ok(true) if self.stop => break Ok(()),
+                Ok(true) => {}
+                Ok(false) => {
+                    let now = SystemClock::now();
+                    let timeout = self.machine.next_deadline().map(|at| at.saturating_duration_since(now));
+                    if let Err(error) = self.link.wait(timeout, false) {
+                        break Err(error);
+                    }
+                }
+                Err(error) => break Err(error),
+            }
+        };
+        match ended {
+            Ok(()) => info!("broker {} stopped", self.name),
+            Err(error) => error!("broker {} lost its socket: {error}", self.name),
+        }
+        self.commands.close();
+        self.link.close(LINGER);
+    }
+
+    /// Looks once at everything that may have something to do. `true`: there may be more.
+    fn turn(&mut self) -> Result<bool, LinkError> {
+        for Answer { id, answer } in self.inbox.take() {
+            self.machine.answer(id, answer);
+            self.perform()?;
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                BrokerCommand::Stats { answer } => {
+                    // Who asked may have gone.
+                    drop(answer.send(self.statistics()));
+                }
+                BrokerCommand::Stop => {
+                    self.machine.stop();
+                    self.perform()?;
+                    self.stop = true;
+                    return Ok(true);
+                }
+            }
+        }
+        let mut more = true;
+        // One reading of the clock serves a batch: it takes well below a millisecond.
+        let now = SystemClock::now();
+        for _ in 0..TURN_MESSAGES {
+            let Some(received) = self.link.try_receive()? else {
+                more = false;
+                break;
+            };
+            self.machine.message(now, &received.peer, &received.frames);
+            self.perform()?;
+        }
+        let now = SystemClock::now();
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.machine.timeout(now);
+            self.perform()?;
+        }
+        Ok(more)
+    }
+
+    /// Does what the machine wants, in its order.
+    fn perform(&mut self) -> Result<(), LinkError> {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                BrokerOutput::Send(Outgoing { to, frames, purpose }) => {
+                    let reason = match self.link.try_send(to.as_str().as_bytes(), &frames) {
+                        Ok(()) => continue,
+                        Err(SendError::Unroutable | SendError::Closed) => Undelivered::Unroutable,
+                        Err(SendError::Full) => Undelivered::Full,
+                        Err(SendError::Failed(error)) => return Err(error),
+                    };
+                    self.machine.undeliverable(&to, purpose, reason);
+                }
+                BrokerOutput::Ask(ask) => self.ask(ask),
+                BrokerOutput::Note(note) => self.note(&note),
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, ask: ManagementAsk) {
+        let own = match ask.kind {
+            AskKind::Stats => Some(self.statistics()),
+            AskKind::Status => Some(self.status()),
+            AskKind::ShowBroker => Some(self.show_broker()),
+            AskKind::Version => Some(crate::worker::versions()),
+            AskKind::Inventory | AskKind::Logs | AskKind::WorkerInventory => None,
+        };
+        if let Some(own) = own {
+            self.machine.answer(ask.id, Ok(own));
+            return;
+        }
+        let id = ask.id;
+        let refused = match self.questions.try_send(Question { id, kind: ask.kind, kwargs: ask.kwargs }) {
+            Ok(()) => return,
+            Err(TrySendError::Full(_)) => "the broker has too many questions open, try again",
+            Err(TrySendError::Disconnected(_)) => "the broker is stopping",
+        };
+        self.machine.answer(id, Err(refused.to_owned()));
+    }
+
+    fn statistics(&mut self) -> Value {
+        let now = SystemClock::now();
+        let (worker_count, service_count) = self.machine.counts();
+        let counters = self.machine.counters();
+        let keepalive = self.machine.config().keepalive;
+        let workers: Vec<Value> = self.machine.workers(now).iter().map(statistics_row).collect();
+        json!({
+            "schema_version": "1.0",
+            "collected_at": SystemClock::utc(),
+            "name": self.name,
+            "role": "broker",
+            "status": "active",
+            "process": self.figures.read(now),
+            "messaging": {
+                "sent": counters.sent,
+                "received": counters.received,
+                "events_received": counters.events,
+                "send_failures": counters.unroutable + counters.full,
+                "receive_failures": counters.refused.values().sum::<u64>(),
+                "unroutable": counters.unroutable,
+                "full": counters.full,
+                "refused": counters.refused,
+                "told_to_register": counters.strangers,
+            },
+            "endpoint": self.link.endpoint(),
+            "worker_count": worker_count,
+            "service_count": service_count,
+            "keepalive_interval_ms": u64::try_from(keepalive.interval.as_millis()).unwrap_or(u64::MAX),
+            "keepalive_multiplier": keepalive.multiplier,
+            "workers": workers,
+        })
+    }
+
+    fn status(&self) -> Value {
+        let mut value =
+            json!({ "name": self.name, "role": "broker", "status": "active", "endpoint": self.link.endpoint() });
+        if let (Value::Object(value), Value::Object(more)) = (&mut value, self.information.status()) {
+            value.extend(more);
+        }
+        value
+    }
+
+    /// The answer that 0.21 clients know, under their keys.
+    fn show_broker(&self) -> Value {
+        let status = self.information.status();
+        let (workers, services) = self.machine.counts();
+        let keepalive = self.machine.config().keepalive;
+        let of = |part: &str, key: &str| status[part][key].clone();
+        json!({
+            "endpoint": self.link.endpoint(),
+            "status": "active",
+            "keepalives": {
+                "interval": u64::try_from(keepalive.interval.as_millis()).unwrap_or(u64::MAX),
+                "multiplier": keepalive.multiplier,
+            },
+            "workers count": workers,
+            "services count": services,
+            "directories": {
+                "base-dir": of("directories", "broker_base_dir"),
+                "private-keys-dir": of("directories", "private_keys_dir"),
+                "public-keys-dir": of("directories", "public_keys_dir"),
+            },
+            "security": {
+                "broker-private-key-file": of("security", "broker_private_key_file"),
+                "broker-public-key-file": of("security", "broker_public_key_file"),
+                "zmq-auth": of("security", "zmq_auth"),
+                "ip-allowlist": of("security", "ip_allowlist"),
+            },
+        })
+    }
+
+    fn note(&mut self, note: &BrokerNote) {
+        match note {
+            BrokerNote::Registered { worker, service } => info!("worker {worker} registered for service {service}"),
+            BrokerNote::Moved { worker, from, to } => info!("worker {worker} moved from service {from} to {to}"),
+            BrokerNote::Left { worker } => info!("worker {worker} left"),
+            BrokerNote::Expired { worker } => warn!("worker {worker} was silent for its hold time and is gone"),
+            BrokerNote::Stranger { worker } => info!("worker {worker} is not registered and was told to register"),
+            BrokerNote::RegistryFull { worker } => {
+                error!("worker {worker} was refused: {} workers are registered", self.machine.counts().0);
+            }
+            BrokerNote::Refused { peer, error } => {
+                if self.throttle.admit() {
+                    warn!("refused a message of {peer}: {error}");
+                }
+            }
+            BrokerNote::BadPeer { error } => {
+                if self.throttle.admit() {
+                    warn!("refused a message of a peer without a proper name: {error}");
+                }
+            }
+            BrokerNote::Undelivered { to, purpose: Purpose::Dispatch, reason } => {
+                if self.throttle.admit() {
+                    warn!("a job did not reach worker {to}: {}", why(*reason));
+                }
+            }
+            BrokerNote::Undelivered { to, purpose, reason } => {
+                debug!("a message ({purpose:?}) did not reach {to}: {}", why(*reason));
+            }
+        }
+    }
+}
+
+fn why(reason: Undelivered) -> &'static str {
+    match reason {
+        Undelivered::Unroutable => "it is not connected",
+        Undelivered::Full => "its queue is full",
+    }
+}
+
+fn statistics_row(worker: &WorkerView) -> Value {
+    json!({
+        "name": worker.name,
+        "service": worker.service,
+        "status": "alive",
+        "holdtime_seconds": (worker.hold_time_left.as_secs_f64() * 10.0).round() / 10.0,
+        "uptime_seconds": worker.age.as_secs(),
+        "keepalives_sent": worker.keepalives_sent,
+        "keepalives_received": worker.keepalives_received,
+    })
+}
+
+/// Lets a hostile peer fill counters but not the log.
+#[derive(Default)]
+struct Throttle {
+    since: Option<Instant>,
+    logged: u32,
+}
+
+impl Throttle {
+    fn admit(&mut self) -> bool {
+        let now = SystemClock::now();
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= LOG_INTERVAL) {
+            if self.logged > LOGGED_REFUSALS {
+                warn!("{} more messages were refused and not logged", self.logged - LOGGED_REFUSALS);
+            }
+            self.since = Some(now);
+            self.logged = 0;
+        }
+        self.logged += 1;
+        self.logged <= LOGGED_REFUSALS
+    }
+}

@@ -1,0 +1,382 @@
+//! What callers hold: the client's handle and the handles of its jobs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientStore, StoreError};
+use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, Outcome};
+use norfab_protocol::frame::Status;
+use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, JobId, ResultStatus, ServiceName, TaskName, TaskResult};
+use serde_json::{Map, Value};
+use tokio::sync::{oneshot, watch};
+
+use super::mailbox::Mailbox;
+use super::run::{ClientCommand, Run};
+use super::{CLIENT_QUEUE_COMMANDS, ClientOptions, DEFAULT_JOB_TIMEOUT};
+use crate::StartError;
+use crate::clock::SystemClock;
+use crate::inbox::Inbox;
+use crate::queue::{QueueError, QueueSender, queue};
+use crate::status::LinkState;
+use crate::worker::{OWNER_STACK_BYTES, thread_name};
+
+/// How long what was queued has to leave when a client stops.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
+
+/// A job as a caller describes it.
+#[derive(Debug, Clone)]
+pub struct JobSpec {
+    /// Its id; a random one where it is not given.
+    pub id: Option<JobId>,
+    /// Which service.
+    pub service: ServiceName,
+    /// Which task.
+    pub task: TaskName,
+    /// For whom.
+    pub target: Target,
+    /// Named arguments.
+    pub kwargs: Map<String, Value>,
+    /// Positional arguments.
+    pub args: Vec<Value>,
+    /// How long the caller waits; whole seconds are told to the worker.
+    pub timeout: Duration,
+}
+
+impl JobSpec {
+    /// A job without arguments for any worker, with the default time-out.
+    pub fn new(service: ServiceName, task: TaskName) -> Self {
+        Self {
+            id: None,
+            service,
+            task,
+            target: Target::Any,
+            kwargs: Map::new(),
+            args: Vec::new(),
+            timeout: DEFAULT_JOB_TIMEOUT,
+        }
+    }
+}
+
+/// Why a job was not taken. It was not sent and will not run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The queue to the owner.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The store, or an id that is in use.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Why an answer, a credit or a cancellation did not leave.
+pub type AnswerError = QueueError;
+
+/// The answer to a management request.
+#[derive(Debug, Clone)]
+pub struct ManagementAnswer {
+    /// 200, or an error's code.
+    pub status: Status,
+    /// The answer, or an object with `error`.
+    pub results: Value,
+}
+
+/// What one worker returned, or why it returned nothing.
+#[derive(Debug, Clone)]
+pub enum WorkerReport {
+    /// Its Result as JSON text, as it came.
+    Returned(Bytes),
+    /// Nothing.
+    Missing(Lost),
+}
+
+/// How a job ended.
+#[derive(Debug, Clone)]
+pub struct JobReport {
+    /// Its id.
+    pub id: JobId,
+    /// A final state.
+    pub state: JobState,
+    /// Every worker that had it.
+    pub workers: BTreeMap<Identity, WorkerReport>,
+    /// Why it did not complete.
+    pub errors: Vec<String>,
+    /// Progress events that were dropped because they were not read in time.
+    pub events_dropped: u64,
+}
+
+impl JobReport {
+    /// One Result for every worker: those that returned nothing get a failed one that says why.
+    pub fn results(&self) -> BTreeMap<Identity, TaskResult> {
+        self.workers
+            .iter()
+            .map(|(worker, report)| {
+                let result = match report {
+                    WorkerReport::Returned(payload) => serde_json::from_slice(payload).unwrap_or_else(|error| {
+                        TaskResult::failed(ResultStatus::Error, format!("the worker's result cannot be read: {error}"))
+                    }),
+                    WorkerReport::Missing(lost) => {
+                        let status = if *lost == Lost::Expired { ResultStatus::Timeout } else { ResultStatus::Error };
+                        let error = match lost {
+                            Lost::Expired => self.errors.first().cloned().unwrap_or_else(|| lost.to_string()),
+                            lost => lost.to_string(),
+                        };
+                        TaskResult::failed(status, error)
+                    }
+                };
+                (worker.clone(), result)
+            })
+            .collect()
+    }
+
+    /// Whether every worker returned a result that did not fail.
+    pub fn succeeded(&self) -> bool {
+        self.state == JobState::Completed && self.results().values().all(|result| !result.failed)
+    }
+}
+
+/// A running client. Clones are the same client.
+#[derive(Clone)]
+pub struct ClientHandle {
+    identity: Identity,
+    commands: QueueSender<ClientCommand>,
+    state: watch::Receiver<LinkState>,
+    ended: watch::Receiver<bool>,
+}
+
+impl ClientHandle {
+    /// Starts the thread that owns the link. Errors: the database cannot be opened, the thread cannot be started.
+    pub fn start(options: ClientOptions) -> Result<Self, StartError> {
+        let identity = options.identity.clone();
+        let waker = options.link.waker();
+        let inbox = Inbox::new(waker.clone());
+        let (commands, received) = queue(CLIENT_QUEUE_COMMANDS, waker);
+        let (state_sender, state) = watch::channel(LinkState::default());
+        let (ended_sender, ended) = watch::channel(false);
+        let run = Run::new(options, received, inbox, state_sender)?;
+        std::thread::Builder::new()
+            .name(thread_name("c", identity.as_str()))
+            .stack_size(OWNER_STACK_BYTES)
+            .spawn(move || {
+                run.run();
+                ended_sender.send_replace(true);
+            })
+            .map_err(|error| StartError::Thread { role: format!("client {identity}"), error })?;
+        Ok(Self { identity, commands, state, ended })
+    }
+
+    /// Its name.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// How it stands with its broker.
+    pub fn state(&self) -> watch::Receiver<LinkState> {
+        self.state.clone()
+    }
+
+    /// Takes a job: when this returns, it is stored and will be posted. Errors: it is not taken.
+    pub async fn submit(&self, spec: JobSpec) -> Result<JobHandle, SubmitError> {
+        let id = spec.id.unwrap_or_else(new_job_id);
+        let body = JobRequestBody {
+            task: spec.task.clone(),
+            kwargs: spec.kwargs,
+            args: spec.args,
+            timeout: Some(spec.timeout.as_secs().max(1)),
+            fabric: Some(FABRIC_VERSION),
+        };
+        let request = JobRequest {
+            job: id.clone(),
+            service: spec.service,
+            task: spec.task,
+            target: spec.target,
+            body: body::encode(&body),
+            timeout: spec.timeout,
+            deadline: SystemClock::now() + spec.timeout,
+        };
+        let mailbox = Mailbox::new();
+        self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(&mailbox) }).await?;
+        match mailbox.next().await {
+            Some(JobUpdate::Stored) => Ok(JobHandle::new(id, mailbox, self.commands.clone())),
+            Some(JobUpdate::Finished(Outcome { errors, .. })) => Err(SubmitError::Refused(errors.join("; "))),
+            Some(_) | None => Err(SubmitError::Refused(format!(
+                "job {id} was not taken: its id is in use, or the client is stopping"
+            ))),
+        }
+    }
+
+    /// Submits a job and waits for its end. Errors: it was not taken.
+    pub async fn run(&self, spec: JobSpec) -> Result<JobReport, SubmitError> {
+        Ok(self.submit(spec).await?.wait().await)
+    }
+
+    /// Follows a job that was submitted before, by this process or one before it. `None`: it is not unfinished.
+    pub async fn watch(&self, job: JobId) -> Result<Option<JobHandle>, QueueError> {
+        let mailbox = Mailbox::new();
+        let (known, answer) = oneshot::channel();
+        let command = ClientCommand::Watch { job: job.clone(), mailbox: Arc::clone(&mailbox), known };
+        self.commands.send(command).await?;
+        let known = answer.await.map_err(|_| QueueError::Stopped)?;
+        Ok(known.then(|| JobHandle::new(job, mailbox, self.commands.clone())))
+    }
+
+    /// Asks the broker itself. A request that nobody answers in time gives status 408, as in the recorded clients.
+    pub async fn management(
+        &self,
+        service: ServiceName,
+        task: &str,
+        kwargs: Map<String, Value>,
+        timeout: Duration,
+    ) -> Result<ManagementAnswer, QueueError> {
+        let (answer, received) = oneshot::channel();
+        let command = ClientCommand::Management {
+            id: new_job_id(),
+            service,
+            request: ManagementBody { task: Some(task.to_owned()), kwargs, args: Vec::new() },
+            deadline: SystemClock::now() + timeout,
+            answer,
+        };
+        self.commands.send(command).await?;
+        let reply = received.await.map_err(|_| QueueError::Stopped)?;
+        Ok(match reply {
+            Ok((status, payload)) => {
+                let results = serde_json::from_slice(&payload)
+                    .unwrap_or_else(|error| serde_json::json!({ "error": format!("the answer is not JSON: {error}") }));
+                ManagementAnswer { status, results }
+            }
+            Err(failure) => ManagementAnswer {
+                status: Status::from_frame(b"408").expect("three digits"),
+                results: serde_json::json!({ "error": failure.to_string() }),
+            },
+        })
+    }
+
+    /// Jobs in the database, the last stored first.
+    pub async fn jobs(&self, filter: ClientJobFilter) -> Result<Result<Vec<ClientJob>, StoreError>, QueueError> {
+        self.query(move |store| store.list(&filter)).await
+    }
+
+    /// A job in the database with its results and events.
+    pub async fn job(&self, id: JobId) -> Result<Result<Option<ClientJobDetails>, StoreError>, QueueError> {
+        self.query(move |store| store.job(&id)).await
+    }
+
+    /// What this client counted and uses.
+    pub async fn statistics(&self) -> Result<Value, QueueError> {
+        let (answer, received) = oneshot::channel();
+        self.commands.send(ClientCommand::Stats { answer }).await?;
+        received.await.map_err(|_| QueueError::Stopped)
+    }
+
+    /// Takes nothing new, lets leave what was queued, and closes. Jobs that are not finished stay in the database; the next
+    /// client of this name goes on with them.
+    pub async fn stop(&self) {
+        let command = ClientCommand::Stop { flush_by: SystemClock::now() + FLUSH_TIME };
+        if self.commands.send_patiently(command).await == Ok(()) {
+            let mut ended = self.ended.clone();
+            // An error says that the thread has ended, which is what we wait for.
+            drop(ended.wait_for(|ended| *ended).await);
+        }
+    }
+
+    async fn query<Answer: Send + 'static>(
+        &self,
+        query: impl FnOnce(&mut (dyn ClientStore + 'static)) -> Answer + Send + 'static,
+    ) -> Result<Answer, QueueError> {
+        let (sender, answer) = oneshot::channel();
+        let command = ClientCommand::Query(Box::new(move |store| {
+            // Who asked may have gone.
+            drop(sender.send(query(store)));
+        }));
+        self.commands.send(command).await?;
+        answer.await.map_err(|_| QueueError::Stopped)
+    }
+}
+
+fn new_job_id() -> JobId {
+    JobId::parse(&uuid::Uuid::new_v4().simple().to_string()).expect("32 hexadecimal digits are a name")
+}
+
+/// A submitted job. Dropping it does not end the job.
+pub struct JobHandle {
+    id: JobId,
+    mailbox: Arc<Mailbox>,
+    commands: QueueSender<ClientCommand>,
+    workers: BTreeMap<Identity, WorkerReport>,
+    outcome: Option<Outcome>,
+}
+
+impl JobHandle {
+    fn new(id: JobId, mailbox: Arc<Mailbox>, commands: QueueSender<ClientCommand>) -> Self {
+        Self { id, mailbox, commands, workers: BTreeMap::new(), outcome: None }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &JobId {
+        &self.id
+    }
+
+    /// The next news. `None`: the job has ended, or the client has stopped.
+    pub async fn next(&mut self) -> Option<JobUpdate> {
+        let update = self.mailbox.next().await?;
+        match &update {
+            JobUpdate::Result(worker, payload) => {
+                self.workers.insert(worker.clone(), WorkerReport::Returned(payload.clone()));
+            }
+            JobUpdate::Finished(outcome) => {
+                for (worker, lost) in &outcome.missing {
+                    self.workers.entry(worker.clone()).or_insert_with(|| WorkerReport::Missing(lost.clone()));
+                }
+                self.outcome = Some(outcome.clone());
+            }
+            _ => {}
+        }
+        Some(update)
+    }
+
+    /// Waits for the end. Events on the way are dropped. A client that stops in between leaves the job unfinished; the
+    /// report then says so.
+    pub async fn wait(mut self) -> JobReport {
+        while self.next().await.is_some() {}
+        self.report()
+    }
+
+    /// What is known when [`JobHandle::next`] has returned `None`.
+    pub fn report(&self) -> JobReport {
+        let (state, errors) = match &self.outcome {
+            Some(outcome) => (outcome.state, outcome.errors.clone()),
+            None => (JobState::Started, vec![format!("the client stopped before job {} ended", self.id)]),
+        };
+        JobReport {
+            id: self.id.clone(),
+            state,
+            workers: self.workers.clone(),
+            errors,
+            events_dropped: self.mailbox.dropped(),
+        }
+    }
+
+    /// Answers a question: of one worker, or of all that have the job. Errors: the answer did not leave.
+    pub async fn answer(&self, worker: Option<Identity>, response: InputResponse) -> Result<(), AnswerError> {
+        self.commands.send(ClientCommand::Answer { job: self.id.clone(), worker, response }).await
+    }
+
+    /// Says that a chunk may come. Errors: it did not leave.
+    pub async fn credit(&self, worker: Option<Identity>, offset: u64) -> Result<(), AnswerError> {
+        self.commands.send(ClientCommand::Credit { job: self.id.clone(), worker, offset }).await
+    }
+
+    /// Ends the job here at once and tells its workers. Errors: it did not leave.
+    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<(), AnswerError> {
+        self.commands.send(ClientCommand::Cancel { job: self.id.clone(), by: by.to_owned(), reason }).await
+    }
+}
+
+impl Drop for JobHandle {
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}

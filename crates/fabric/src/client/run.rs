@@ -1,0 +1,446 @@
+//! The loop that owns a client's socket.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use norfab_jobs::{ClientJob, ClientOperation, ClientState, ClientStore, ClientWriter, Confirmation, spawn_client};
+use norfab_protocol::body::{InputResponse, ManagementBody};
+use norfab_protocol::client::{
+    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate,
+    ManagementFailure, Progress, RestoredClientJob,
+};
+use norfab_protocol::frame::Status;
+use norfab_protocol::target::Target;
+use norfab_protocol::worker::Class;
+use norfab_protocol::{Identity, JobId, ServiceName};
+use norfab_transport::{DealerLink, LinkError};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, error, info, warn};
+
+use super::ClientOptions;
+use super::mailbox::Mailbox;
+use crate::StartError;
+use crate::clock::SystemClock;
+use crate::inbox::Inbox;
+use crate::outbox::Outbox;
+use crate::process::ProcessFigures;
+use crate::status::LinkState;
+use crate::worker::thread_name;
+
+/// Messages and commands that one turn of the loop takes before it looks at everything else.
+const TURN_MESSAGES: usize = 256;
+
+/// Store operations that may wait for the writer's queue before nothing more is taken in.
+const OPERATIONS_HIGH: usize = 4096;
+
+/// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
+const STORE_RETRY: Duration = Duration::from_millis(5);
+
+/// How long what was said last has to leave after the loop has ended.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Jobs that are read back at once at start.
+const RESTORE_PAGE: usize = 1000;
+
+/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
+const TIMEOUT_SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
+
+/// The answer to a management request.
+pub(super) type ManagementReply = Result<(Status, bytes::Bytes), ManagementFailure>;
+
+/// What others ask of the owner.
+pub(super) enum ClientCommand {
+    Submit {
+        request: JobRequest,
+        mailbox: Arc<Mailbox>,
+    },
+    Watch {
+        job: JobId,
+        mailbox: Arc<Mailbox>,
+        known: oneshot::Sender<bool>,
+    },
+    Answer {
+        job: JobId,
+        worker: Option<Identity>,
+        response: InputResponse,
+    },
+    Credit {
+        job: JobId,
+        worker: Option<Identity>,
+        offset: u64,
+    },
+    Cancel {
+        job: JobId,
+        by: String,
+        reason: Option<String>,
+    },
+    Management {
+        id: JobId,
+        service: ServiceName,
+        request: ManagementBody,
+        deadline: Instant,
+        answer: oneshot::Sender<ManagementReply>,
+    },
+    Query(Box<dyn FnOnce(&mut (dyn ClientStore + 'static)) + Send>),
+    Stats {
+        answer: oneshot::Sender<Value>,
+    },
+    Stop {
+        flush_by: Instant,
+    },
+}
+
+pub(super) struct Run {
+    identity: Identity,
+    machine: Client,
+    link: Box<dyn DealerLink>,
+    writer: ClientWriter<ClientToken>,
+    operations: Vec<(ClientOperation, Option<ClientToken>)>,
+    outbox: Outbox,
+    commands: mpsc::Receiver<ClientCommand>,
+    inbox: Inbox<Confirmation<ClientToken>>,
+    mailboxes: HashMap<JobId, Arc<Mailbox>>,
+    management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
+    state: watch::Sender<LinkState>,
+    connected: bool,
+    figures: ProcessFigures,
+    flush_by: Option<Instant>,
+}
+
+impl Run {
+    pub(super) fn new(
+        options: ClientOptions,
+        commands: mpsc::Receiver<ClientCommand>,
+        inbox: Inbox<Confirmation<ClientToken>>,
+        state: watch::Sender<LinkState>,
+    ) -> Result<Self, StartError> {
+        let confirmed = inbox.clone();
+        let name = thread_name("s", options.identity.as_str());
+        let writer = spawn_client(&name, options.store, move |confirmations| confirmed.push(confirmations))?;
+        if let Some(aside) = writer.set_aside() {
+            warn!(client = %options.identity, "{aside}");
+        }
+        Ok(Self {
+            identity: options.identity,
+            machine: Client::new(options.config),
+            link: options.link,
+            writer,
+            operations: Vec::new(),
+            outbox: Outbox::default(),
+            commands,
+            inbox,
+            mailboxes: HashMap::new(),
+            management: HashMap::new(),
+            state,
+            connected: false,
+            figures: ProcessFigures::default(),
+            flush_by: None,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let span = tracing::info_span!("role", role = "nfapi", name = %self.identity);
+        let _entered = span.enter();
+        self.restore();
+        let ended = loop {
+            match self.turn() {
+                Ok(Turn::Again) => {}
+                Ok(Turn::Wait(timeout)) => {
+                    if let Err(error) = self.link.wait(timeout, !self.outbox.is_empty() && self.connected) {
+                        break Err(error);
+                    }
+                }
+                Ok(Turn::End) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if let Err(error) = ended {
+            error!("client {} lost its link: {error}", self.identity);
+        }
+        self.commands.close();
+        for mailbox in self.mailboxes.values() {
+            mailbox.close();
+        }
+        while !self.submit_operations() {
+            // The writer's queue is full and it works on it; what waits here must not get lost at the end.
+            std::thread::yield_now();
+        }
+        self.writer.close();
+        self.link.close(LINGER);
+    }
+
+    /// Looks once at everything that may have something to do.
+    fn turn(&mut self) -> Result<Turn, LinkError> {
+        let mut again = false;
+        while let Some(status) = self.link.next_status() {
+            let Some(state) = LinkState::of(status) else { continue };
+            if let Some(problem) = state.problem() {
+                warn!("client {}: {problem}", self.identity);
+            }
+            self.connected = state == LinkState::Connected;
+            self.state.send_replace(state);
+        }
+        for Confirmation { token, outcome } in self.inbox.take() {
+            self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
+            self.perform();
+        }
+        if self.operations.len() < OPERATIONS_HIGH {
+            again |= self.receive()?;
+            if !self.outbox.is_high() {
+                again |= self.take_commands();
+            }
+        }
+        let now = SystemClock::now();
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.machine.timeout(now);
+            self.perform();
+        }
+        let stored = self.submit_operations();
+        self.outbox.flush(&mut *self.link)?;
+        if let Some(flush_by) = self.flush_by
+            && (self.outbox.is_empty() || !self.connected || now >= flush_by)
+        {
+            return Ok(Turn::End);
+        }
+        if again {
+            return Ok(Turn::Again);
+        }
+        let retry = (!stored).then_some(now + STORE_RETRY);
+        let deadline = [self.machine.next_deadline(), retry, self.flush_by].into_iter().flatten().min();
+        Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
+    }
+
+    fn receive(&mut self) -> Result<bool, LinkError> {
+        for _ in 0..TURN_MESSAGES {
+            let Some(received) = self.link.try_receive()? else { return Ok(false) };
+            self.machine.message(SystemClock::now(), &received.frames);
+            self.perform();
+        }
+        Ok(true)
+    }
+
+    fn take_commands(&mut self) -> bool {
+        for _ in 0..TURN_MESSAGES {
+            let Ok(command) = self.commands.try_recv() else { return false };
+            self.command(command);
+            self.perform();
+        }
+        true
+    }
+
+    fn command(&mut self, command: ClientCommand) {
+        match command {
+            ClientCommand::Submit { request, mailbox } => {
+                if self.flush_by.is_some() || self.mailboxes.contains_key(&request.job) {
+                    // Refused while stopping, and where two jobs would share an id.
+                    mailbox.close();
+                    return;
+                }
+                self.mailboxes.insert(request.job.clone(), mailbox);
+                self.machine.submit(request);
+            }
+            ClientCommand::Watch { job, mailbox, known } => {
+                let active = self.machine.state(&job).is_some();
+                if active {
+                    self.mailboxes.insert(job, mailbox);
+                } else {
+                    mailbox.close();
+                }
+                // Who asked may have gone.
+                drop(known.send(active));
+            }
+            ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
+            ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
+            ClientCommand::Cancel { job, by, reason } => self.machine.cancel(SystemClock::now(), &job, &by, reason),
+            ClientCommand::Management { id, service, request, deadline, answer } => {
+                self.management.insert(id.clone(), answer);
+                self.machine.management(id, service, &request, deadline);
+            }
+            ClientCommand::Query(query) => {
+                self.submit_operations();
+                if let Err(error) = self.writer.try_query(query) {
+                    warn!("client {}: {error}", self.identity);
+                }
+            }
+            ClientCommand::Stats { answer } => {
+                let counters = self.machine.counters().clone();
+                let value = json!({
+                    "name": self.identity,
+                    "role": "client",
+                    "process": self.figures.read(SystemClock::now()),
+                    "messaging": {
+                        "sent": counters.sent,
+                        "received": counters.received,
+                        "events_received": counters.events,
+                        "send_failures": self.outbox.failures(),
+                        "receive_failures": counters.refused,
+                    },
+                    "unfinished_jobs": self.machine.unfinished(),
+                    "outbound_queue_depth": self.outbox.len(),
+                });
+                // Who asked may have gone.
+                drop(answer.send(value));
+            }
+            ClientCommand::Stop { flush_by } => self.flush_by = Some(flush_by),
+        }
+    }
+
+    /// Does what the machine wants, in its order.
+    fn perform(&mut self) {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                ClientOutput::Send(frames) => self.outbox.push(frames, Class::Data),
+                ClientOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
+                ClientOutput::Update(job, update) => {
+                    let end = matches!(update, JobUpdate::Finished(_));
+                    if let Some(mailbox) = self.mailboxes.get(&job) {
+                        mailbox.put(update);
+                    }
+                    if end && let Some(mailbox) = self.mailboxes.remove(&job) {
+                        mailbox.close();
+                    }
+                }
+                ClientOutput::Management(id, reply) => {
+                    if let Some(answer) = self.management.remove(&id) {
+                        // Who asked may have gone.
+                        drop(answer.send(reply));
+                    }
+                }
+                ClientOutput::Note(note) => self.note(&note),
+            }
+        }
+    }
+
+    fn note(&self, note: &ClientNote) {
+        let client = &self.identity;
+        match note {
+            ClientNote::Refused(error) => warn!("client {client}: refused a message of the broker: {error}"),
+            ClientNote::UnknownJob(job) => debug!("client {client}: a message about job {job}, which is not active"),
+            ClientNote::UnexpectedWorker(job, worker) => {
+                warn!("client {client}: worker {worker} answered for job {job}, which it was not given");
+            }
+            ClientNote::WorkerAway(job) => info!("client {client}: a worker of job {job} is away"),
+        }
+    }
+
+    /// Hands gathered operations to the store's thread. `false`: its queue is full, try again soon.
+    fn submit_operations(&mut self) -> bool {
+        if self.operations.is_empty() {
+            return true;
+        }
+        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
+            Ok(()) => true,
+            Err(norfab_jobs::SubmitError::Closed(lost)) => {
+                error!("client {}: {} changes of jobs are not stored: the writer has ended", self.identity, lost.len());
+                true
+            }
+            Err(error) => {
+                self.operations = error.into_operations();
+                false
+            }
+        }
+    }
+
+    /// Reads back what the last process left unfinished.
+    fn restore(&mut self) {
+        let mut after = None;
+        loop {
+            let page = after.clone();
+            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
+            let jobs = match asked.map(|answer| answer.recv()) {
+                Ok(Ok(Ok(jobs))) => jobs,
+                Ok(Ok(Err(error))) => {
+                    error!("client {}: unfinished jobs cannot be read: {error}", self.identity);
+                    return;
+                }
+                Ok(Err(_)) | Err(_) => return,
+            };
+            let Some(last) = jobs.last() else { return };
+            after = Some((last.submitted, last.id.clone()));
+            for job in jobs {
+                self.machine.restore(SystemClock::now(), restored(job));
+                self.perform();
+            }
+        }
+    }
+}
+
+enum Turn {
+    Again,
+    Wait(Option<Duration>),
+    End,
+}
+
+fn restored(job: ClientJob) -> RestoredClientJob {
+    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX);
+    RestoredClientJob {
+        state: match job.state {
+            ClientState::New => JobState::New,
+            ClientState::Submitting => JobState::Submitting,
+            ClientState::Dispatched => JobState::Dispatched,
+            ClientState::Started => JobState::Started,
+            ClientState::WaitingClientInput => JobState::Waiting,
+            ClientState::Completed => JobState::Completed,
+            ClientState::Failed => JobState::Failed,
+            ClientState::Stale => JobState::Stale,
+            ClientState::Cancelled => JobState::Cancelled,
+        },
+        request: JobRequest {
+            job: job.id,
+            service: job.service,
+            task: job.task,
+            target: Target::parse(&job.target),
+            body: job.body,
+            timeout: Duration::from_secs(job.timeout),
+            deadline: SystemClock::now() + Duration::from_secs_f64(left),
+        },
+        dispatched: job.dispatched,
+        started: job.started,
+        completed: job.completed,
+    }
+}
+
+/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
+fn stored(operation: ClientStoreOperation) -> ClientOperation {
+    let at = SystemClock::unix();
+    match operation {
+        ClientStoreOperation::Insert(request) => {
+            let left = request.deadline.saturating_duration_since(SystemClock::now());
+            ClientOperation::Insert(ClientJob {
+                id: request.job,
+                service: request.service,
+                task: request.task,
+                target: request.target.as_str().to_owned(),
+                body: request.body,
+                timeout: request.timeout.as_secs(),
+                submitted: at,
+                deadline: at + left.as_secs_f64(),
+                state: ClientState::New,
+                dispatched: Vec::new(),
+                started: Vec::new(),
+                completed: Vec::new(),
+                errors: Vec::new(),
+                finished: None,
+            })
+        }
+        ClientStoreOperation::Progress(Progress { job, state, dispatched, started, completed, errors }) => {
+            let finished = state.is_final().then_some(at);
+            let state = match state {
+                JobState::New => ClientState::New,
+                JobState::Submitting => ClientState::Submitting,
+                JobState::Dispatched => ClientState::Dispatched,
+                JobState::Started => ClientState::Started,
+                JobState::Waiting => ClientState::WaitingClientInput,
+                JobState::Completed => ClientState::Completed,
+                JobState::Failed => ClientState::Failed,
+                JobState::Stale => ClientState::Stale,
+                JobState::Cancelled => ClientState::Cancelled,
+            };
+            ClientOperation::Progress { id: job, state, dispatched, started, completed, errors, finished }
+        }
+        ClientStoreOperation::Result { job, worker, payload } => ClientOperation::Result { id: job, worker, payload },
+        ClientStoreOperation::Event { job, body } => ClientOperation::Event { id: job, body },
+    }
+}

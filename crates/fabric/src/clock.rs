@@ -1,0 +1,77 @@
+//! The one file that reads clocks. Monotonic time for liveness, hold times, retries and deadlines; wall time only in what
+//! people read and in what a database keeps across restarts.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use jiff::Zoned;
+
+/// The system's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl SystemClock {
+    /// Monotonic time.
+    pub fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// Wall time in Unix seconds; zero before 1970.
+    pub fn unix() -> f64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    }
+
+    /// Local time for events: `30-Nov-2026 00:33:08.011`.
+    pub fn event_timestamp() -> String {
+        Zoned::now().strftime("%d-%b-%Y %H:%M:%S%.3f").to_string()
+    }
+
+    /// Local time in the form of C's `ctime`: `Mon Nov 30 00:33:08 2026`.
+    pub fn ctime() -> String {
+        Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
+    }
+
+    /// A wall time in the form of C's `ctime`.
+    pub fn ctime_of(unix: f64) -> String {
+        match jiff::Timestamp::from_millisecond((unix * 1000.0) as i64) {
+            Ok(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// UTC with microseconds: `2026-11-30T00:35:35.365206Z`.
+    pub fn utc() -> String {
+        jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
+    }
+
+    /// For names of files that are set aside: `20261130-003535`.
+    pub fn stamp() -> String {
+        Zoned::now().strftime("%Y%m%d-%H%M%S").to_string()
+    }
+}
+
+impl norfab_service::Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Self::now()
+    }
+
+    fn event_timestamp(&self) -> String {
+        Self::event_timestamp()
+    }
+
+    fn ctime(&self) -> String {
+        Self::ctime()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_for_people_have_the_recorded_forms() {
+        assert_eq!(SystemClock::event_timestamp().len(), "30-Nov-2026 00:33:08.011".len());
+        assert_eq!(SystemClock::ctime().len(), "Mon Nov 30 00:33:08 2026".len());
+        assert_eq!(SystemClock::utc().len(), "2026-11-30T00:35:35.365206Z".len());
+        assert_eq!(SystemClock::ctime_of(f64::MAX), "");
+    }
+}

@@ -1,0 +1,34 @@
+//! What helper threads hand back to an owner: confirmations and answers of a store.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use norfab_transport::Waker;
+
+/// A list that the owner takes as a whole. It is bounded by what the owner asked for: at most one item for each operation
+/// and query that the store's queues hold.
+#[derive(Debug)]
+pub(crate) struct Inbox<T> {
+    items: Arc<Mutex<Vec<T>>>,
+    waker: Waker,
+}
+
+impl<T> Clone for Inbox<T> {
+    fn clone(&self) -> Self {
+        Self { items: Arc::clone(&self.items), waker: self.waker.clone() }
+    }
+}
+
+impl<T> Inbox<T> {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { items: Arc::new(Mutex::new(Vec::new())), waker }
+    }
+
+    pub(crate) fn push(&self, items: impl IntoIterator<Item = T>) {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).extend(items);
+        self.waker.wake();
+    }
+
+    pub(crate) fn take(&self) -> Vec<T> {
+        std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,61 @@
+//! How a worker or client stands with its broker, for people.
+
+use norfab_transport::{LinkStatus, RefusedReason};
+
+/// The state of a link, and why it is not up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum LinkState {
+    /// Nothing is known yet.
+    #[default]
+    Connecting,
+    /// The handshake succeeded.
+    Connected,
+    /// It was up and is not; it tries again.
+    Disconnected,
+    /// Nobody listens there; it tries again.
+    Unreachable {
+        /// Where.
+        endpoint: String,
+        /// Why.
+        reason: String,
+    },
+    /// Someone listens there and refuses; it tries again.
+    Refused {
+        /// Where.
+        endpoint: String,
+        /// The fingerprint of the key that was expected.
+        fingerprint: Option<String>,
+        /// Why.
+        reason: RefusedReason,
+    },
+}
+
+impl LinkState {
+    pub(crate) fn of(status: LinkStatus) -> Option<Self> {
+        Some(match status {
+            LinkStatus::Connected => Self::Connected,
+            LinkStatus::Disconnected => Self::Disconnected,
+            LinkStatus::Unreachable { endpoint, reason } => Self::Unreachable { endpoint, reason },
+            LinkStatus::Refused { endpoint, fingerprint, reason } => Self::Refused { endpoint, fingerprint, reason },
+            _ => return None,
+        })
+    }
+
+    /// One sentence that says what is wrong and what to do. `None`: nothing is.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            Self::Connected | Self::Connecting => None,
+            Self::Disconnected => Some("the connection to the broker was lost; trying again".to_owned()),
+            Self::Unreachable { endpoint, reason } => Some(format!(
+                "no broker answers at {endpoint} ({reason}): start it there, or correct broker.endpoint in inventory.yaml"
+            )),
+            Self::Refused { endpoint, fingerprint: Some(fingerprint), reason } => Some(format!(
+                "broker {endpoint} refused the connection: {reason} (expected key fingerprint {fingerprint}): compare with \
+                 'norfab broker-key' on its host and correct broker.shared_key in inventory.yaml"
+            )),
+            Self::Refused { endpoint, fingerprint: None, reason } => Some(format!(
+                "broker {endpoint} refused the connection: {reason}: compare broker.zmq_auth in inventory.yaml on both sides"
+            )),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The worker's owner loop and its handle.
+
+mod run;
+mod tasks;
+mod view;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use norfab_jobs::{StoreError, WorkerStore};
+use norfab_protocol::worker::WorkerConfig;
+use norfab_protocol::{Identity, ServiceName};
+use norfab_service::Service;
+use norfab_transport::DealerLink;
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+
+pub use view::LogSource;
+pub(crate) use view::versions;
+
+use crate::StartError;
+use crate::inbox::Inbox;
+use crate::queue::{QueueError, QueueSender, queue};
+use crate::status::LinkState;
+use run::{Run, WorkerCommand};
+
+/// Messages that tasks may have waiting for their worker's owner, as in the recorded 0.25 worker.
+pub const WORKER_QUEUE_MESSAGES: usize = 10_000;
+
+/// Largest result that a worker sends unless its inventory says otherwise.
+pub const RESULT_BYTES_MAX: usize = 64 << 20;
+
+/// Opens the job database, on the thread that will own it.
+pub type OpenWorkerStore = Box<dyn FnOnce() -> Result<Box<dyn WorkerStore>, StoreError> + Send>;
+
+/// All that a worker needs.
+pub struct WorkerOptions {
+    /// Name, service, beats, bounds.
+    pub config: WorkerConfig,
+    /// Its socket.
+    pub link: Box<dyn DealerLink>,
+    /// Its database.
+    pub store: OpenWorkerStore,
+    /// What it runs.
+    pub service: Arc<Service>,
+    /// Its merged inventory.
+    pub inventory: Arc<Value>,
+    /// Where its tasks run.
+    pub runtime: Handle,
+    /// Largest result in bytes of JSON.
+    pub result_bytes_max: usize,
+    /// The broker's endpoint, for statistics.
+    pub endpoint: String,
+    /// What `get_worker_status` tells of folders and keys: an object with `directories` and `security`.
+    pub status: Value,
+    /// The folder of fetched files.
+    pub fetched_files_dir: PathBuf,
+    /// Where `get_logs` finds records.
+    pub logs: LogSource,
+    /// Whether job events are written to the log.
+    pub log_events: bool,
+}
+
+/// A running worker. Dropping it leaves the worker running: [`WorkerHandle::stop`] ends it.
+pub struct WorkerHandle {
+    identity: Identity,
+    service: ServiceName,
+    commands: QueueSender<WorkerCommand>,
+    state: watch::Receiver<LinkState>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl WorkerHandle {
+    /// Starts the thread that owns the link. Errors: the database cannot be opened, the thread cannot be started.
+    pub fn start(options: WorkerOptions) -> Result<Self, StartError> {
+        let identity = options.config.identity.clone();
+        let service = options.config.service.clone();
+        let waker = options.link.waker();
+        let inbox = Inbox::new(waker.clone());
+        let (commands, received) = queue(WORKER_QUEUE_MESSAGES, waker);
+        let (state_sender, state) = watch::channel(LinkState::default());
+        let (ended_sender, ended) = oneshot::channel();
+        let run = Run::new(options, commands.clone(), received, inbox, state_sender)?;
+        std::thread::Builder::new()
+            .name(thread_name("w", identity.as_str()))
+            .stack_size(OWNER_STACK_BYTES)
+            .spawn(move || {
+                run.run();
+                // Nobody may wait for the end any more.
+                drop(ended_sender.send(()));
+            })
+            .map_err(|error| StartError::Thread { role: format!("worker {identity}"), error })?;
+        Ok(Self { identity, service, commands, state, ended })
+    }
+
+    /// Its name.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its service.
+    pub fn service(&self) -> &ServiceName {
+        &self.service
+    }
+
+    /// How it stands with its broker.
+    pub fn state(&self) -> watch::Receiver<LinkState> {
+        self.state.clone()
+    }
+
+    /// Takes nothing new, gives running jobs `drain` to end, then ends them, says good-bye and closes. Returns when the
+    /// thread has ended.
+    pub async fn stop(self, drain: Duration) {
+        if self.commands.send_patiently(WorkerCommand::Stop { drain }).await == Ok(()) {
+            // An error says that the thread has ended, which is what we wait for.
+            drop(self.ended.await);
+        }
+    }
+
+    /// Whether the thread still runs.
+    pub fn is_running(&self) -> bool {
+        !matches!(self.commands.try_send(WorkerCommand::Nothing), Err((QueueError::Stopped, _)))
+    }
+}
+
+/// Stack of an owner's thread. It holds no large values; the default of 2 MiB would only be address space, but a thousand
+/// workers in a process make it worth saying.
+pub(crate) const OWNER_STACK_BYTES: usize = 512 << 10;
+
+/// A thread's name as the system shows it: at most 15 bytes.
+pub(crate) fn thread_name(role: &str, name: &str) -> String {
+    let mut text = format!("{role}-{name}");
+    while text.len() > 15 {
+        text.pop();
+    }
+    text
+}

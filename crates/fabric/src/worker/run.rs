@@ -1,0 +1,552 @@
+//! The loop that owns a worker's socket.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use norfab_jobs::{
+    Confirmation, OperationError, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter, spawn_worker,
+};
+use norfab_protocol::body::JobRequestBody;
+use norfab_protocol::frame::Frames;
+use norfab_protocol::worker::{
+    Abandoned, Class, Ending, LoadedJob, NewJob, RestoredJob, StoreFailure, TIMEOUT_SECONDS_MAX, Worker, WorkerNote,
+    WorkerOutput, WorkerStoreOperation, WorkerToken,
+};
+use norfab_protocol::{EventType, Identity, JobId};
+use norfab_service::{CancelReason, TaskMessage, TaskPort};
+use norfab_transport::{DealerLink, LinkError};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::{debug, error, info, warn};
+
+use super::WorkerOptions;
+use super::tasks::{self, Runner};
+use super::view::View;
+use crate::StartError;
+use crate::clock::SystemClock;
+use crate::inbox::Inbox;
+use crate::outbox::Outbox;
+use crate::process::ProcessFigures;
+use crate::queue::QueueSender;
+use crate::status::LinkState;
+
+/// Messages and commands that one turn of the loop takes before it looks at everything else.
+const TURN_MESSAGES: usize = 256;
+
+/// Store operations that may wait for the writer's queue before nothing more is read from the link.
+const OPERATIONS_HIGH: usize = 4096;
+
+/// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
+const STORE_RETRY: Duration = Duration::from_millis(5);
+
+/// How long what was said last has to leave after the loop has ended.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How long running tasks have to return after they were told to end.
+const ABORT_GRACE: Duration = Duration::from_secs(6);
+
+/// Jobs that are read back at once at start.
+const RESTORE_PAGE: usize = 1000;
+
+/// What others ask of the owner.
+pub(super) enum WorkerCommand {
+    /// A task speaks.
+    Task { job: JobId, message: TaskMessage },
+    /// A task has ended.
+    Finished { job: JobId, ending: Ending, reply: bytes::Bytes, event: bytes::Bytes },
+    /// Tell the statistics.
+    Stats { answer: oneshot::Sender<Value> },
+    /// Run a query on the store.
+    Query(Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + Send>),
+    /// End.
+    Stop { drain: Duration },
+    /// Find out whether the owner is there.
+    Nothing,
+}
+
+/// What the store's thread hands back.
+pub(super) enum StoreAnswer {
+    Confirmed(Confirmation<WorkerToken>),
+    Loaded { job: JobId, client: Identity, loaded: Option<LoadedJob> },
+}
+
+struct Stopping {
+    drained_by: Instant,
+    aborted_by: Option<Instant>,
+    said_goodbye: bool,
+}
+
+pub(super) struct Run {
+    machine: Worker,
+    link: Box<dyn DealerLink>,
+    writer: WorkerWriter<WorkerToken>,
+    operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
+    outbox: Outbox,
+    commands: mpsc::Receiver<WorkerCommand>,
+    sender: QueueSender<WorkerCommand>,
+    inbox: Inbox<StoreAnswer>,
+    ports: HashMap<JobId, TaskPort>,
+    runner: Arc<Runner>,
+    state: watch::Sender<LinkState>,
+    connected: bool,
+    stopping: Option<Stopping>,
+    figures: ProcessFigures,
+    statistics: Value,
+}
+
+impl Run {
+    pub(super) fn new(
+        options: WorkerOptions,
+        sender: QueueSender<WorkerCommand>,
+        commands: mpsc::Receiver<WorkerCommand>,
+        inbox: Inbox<StoreAnswer>,
+        state: watch::Sender<LinkState>,
+    ) -> Result<Self, StartError> {
+        let now = SystemClock::now();
+        let identity = options.config.identity.clone();
+        let confirmed = inbox.clone();
+        let writer = spawn_worker(&super::thread_name("s", identity.as_str()), options.store, move |confirmations| {
+            confirmed.push(confirmations.into_iter().map(StoreAnswer::Confirmed));
+        })?;
+        if let Some(aside) = writer.set_aside() {
+            warn!(worker = %identity, "{aside}");
+        }
+        let statistics = json!({
+            "service": options.config.service,
+            "broker": options.endpoint,
+            "max_concurrent_jobs": options.config.max_concurrent_jobs,
+        });
+        let view = View {
+            identity: identity.clone(),
+            service: options.config.service.clone(),
+            commands: sender.clone(),
+            inventory: options.inventory,
+            status: options.status,
+            fetched_files_dir: options.fetched_files_dir,
+            logs: options.logs,
+            endpoint: options.endpoint,
+        };
+        let runner = Runner {
+            identity,
+            service: options.service,
+            commands: sender.clone(),
+            view: Arc::new(view),
+            runtime: options.runtime,
+            result_bytes_max: options.result_bytes_max,
+            log_events: options.log_events,
+        };
+        Ok(Self {
+            machine: Worker::new(options.config, now),
+            link: options.link,
+            writer,
+            operations: Vec::new(),
+            outbox: Outbox::default(),
+            commands,
+            sender,
+            inbox,
+            ports: HashMap::new(),
+            runner: Arc::new(runner),
+            state,
+            connected: false,
+            stopping: None,
+            figures: ProcessFigures::default(),
+            statistics,
+        })
+    }
+
+    pub(super) fn run(mut self) {
+        let span = tracing::info_span!("role", role = "worker", name = %self.runner.identity);
+        let _entered = span.enter();
+        self.restore();
+        let ended = loop {
+            match self.turn() {
+                Ok(Turn::Again) => {}
+                Ok(Turn::Wait(timeout)) => {
+                    if let Err(error) = self.link.wait(timeout, !self.outbox.is_empty() && self.connected) {
+                        break Err(error);
+                    }
+                }
+                Ok(Turn::End) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        match ended {
+            Ok(()) => info!("worker {} stopped", self.runner.identity),
+            Err(error) => error!("worker {} lost its link: {error}", self.runner.identity),
+        }
+        self.commands.close();
+        for port in self.ports.values() {
+            port.cancel(CancelReason::WorkerStops);
+        }
+        self.submit_operations();
+        self.writer.close();
+        self.link.close(LINGER);
+    }
+
+    /// Looks once at everything that may have something to do.
+    fn turn(&mut self) -> Result<Turn, LinkError> {
+        let mut again = false;
+        self.statuses();
+        for answer in self.inbox.take() {
+            self.store_answer(answer);
+        }
+        // While the store or the link is behind, nothing new is taken from where it comes.
+        if self.operations.len() < OPERATIONS_HIGH && !self.outbox.is_high() {
+            again |= self.receive()?;
+            again |= self.take_commands();
+        }
+        let now = SystemClock::now();
+        if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
+            self.machine.timeout(now);
+            self.perform()?;
+        }
+        let stored = self.submit_operations();
+        self.outbox.flush(&mut *self.link)?;
+        if let Some(end) = self.stop_step()? {
+            return Ok(end);
+        }
+        if again {
+            return Ok(Turn::Again);
+        }
+        let mut deadline = self.machine.next_deadline();
+        if !stored {
+            deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
+        }
+        if let Some(stopping) = &self.stopping {
+            let next = stopping.aborted_by.unwrap_or(stopping.drained_by);
+            deadline = Some(deadline.map_or(next, |deadline| deadline.min(next)));
+        }
+        Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
+    }
+
+    fn statuses(&mut self) {
+        while let Some(status) = self.link.next_status() {
+            let Some(state) = LinkState::of(status) else { continue };
+            match (&state, state.problem()) {
+                (LinkState::Connected, _) => info!("worker {} is connected", self.runner.identity),
+                (_, Some(problem)) => warn!("worker {}: {problem}", self.runner.identity),
+                (_, None) => {}
+            }
+            self.connected = state == LinkState::Connected;
+            if self.connected {
+                self.machine.connected(SystemClock::now());
+                if let Err(error) = self.perform() {
+                    error!("worker {}: {error}", self.runner.identity);
+                }
+            }
+            self.state.send_replace(state);
+        }
+    }
+
+    fn receive(&mut self) -> Result<bool, LinkError> {
+        for _ in 0..TURN_MESSAGES {
+            let Some(received) = self.link.try_receive()? else { return Ok(false) };
+            self.machine.message(SystemClock::now(), &received.frames);
+            self.perform()?;
+        }
+        Ok(true)
+    }
+
+    fn take_commands(&mut self) -> bool {
+        for _ in 0..TURN_MESSAGES {
+            let Ok(command) = self.commands.try_recv() else { return false };
+            self.command(command);
+            if let Err(error) = self.perform() {
+                error!("worker {}: {error}", self.runner.identity);
+            }
+        }
+        true
+    }
+
+    fn command(&mut self, command: WorkerCommand) {
+        match command {
+            WorkerCommand::Task { job, message } => self.task_message(&job, message),
+            WorkerCommand::Finished { job, ending, reply, event } => {
+                self.ports.remove(&job);
+                self.machine.finished(SystemClock::now(), &job, ending, reply, event);
+            }
+            WorkerCommand::Stats { answer } => {
+                // Who asked may have gone.
+                drop(answer.send(self.statistics()));
+            }
+            WorkerCommand::Query(query) => {
+                self.submit_operations();
+                if let Err(error) = self.writer.try_query(query) {
+                    warn!("worker {}: {error}", self.runner.identity);
+                }
+            }
+            WorkerCommand::Stop { drain } => {
+                if self.stopping.is_none() {
+                    self.machine.stop();
+                    let drained_by = SystemClock::now() + drain;
+                    self.stopping = Some(Stopping { drained_by, aborted_by: None, said_goodbye: false });
+                }
+            }
+            WorkerCommand::Nothing => {}
+        }
+    }
+
+    fn task_message(&mut self, job: &JobId, message: TaskMessage) {
+        let taken = match message {
+            TaskMessage::Event(event) => {
+                let question = match event.event_type {
+                    EventType::InputRequest => event.input_request(),
+                    EventType::Progress | EventType::ResultReady | EventType::InputResponse => None,
+                };
+                let body = norfab_protocol::body::encode(&*event);
+                let answered = event.input_response_id();
+                self.machine.event(job, event.event_type, question, answered, body)
+            }
+            TaskMessage::Stream(bytes) => self.machine.stream(job, bytes),
+        };
+        if let Err(reason) = taken {
+            debug!("worker {}: a message of job {job} was not sent: {reason}", self.runner.identity);
+        }
+    }
+
+    fn store_answer(&mut self, answer: StoreAnswer) {
+        let now = SystemClock::now();
+        match answer {
+            StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
+                let outcome = outcome.map_err(|error| match error {
+                    OperationError::Duplicate { .. } => StoreFailure::Duplicate,
+                    error => StoreFailure::Failed(error.to_string()),
+                });
+                self.machine.stored(now, token, outcome);
+            }
+            StoreAnswer::Loaded { job, client, loaded } => self.machine.loaded(job, client, loaded),
+        }
+        if let Err(error) = self.perform() {
+            error!("worker {}: {error}", self.runner.identity);
+        }
+    }
+
+    /// Does what the machine wants, in its order.
+    fn perform(&mut self) -> Result<(), LinkError> {
+        while let Some(output) = self.machine.poll_output() {
+            match output {
+                WorkerOutput::Send(frames, class) => self.send(frames, class),
+                WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
+                WorkerOutput::Load { job, client } => self.load(job, client),
+                WorkerOutput::Start(start) => {
+                    let port = tasks::start(&self.runner, start);
+                    self.ports.insert(port.0, port.1);
+                }
+                WorkerOutput::Abandon { job, request, why } => self.abandon(&job, &request, &why),
+                WorkerOutput::Deliver { job, put } => {
+                    if let Some(port) = self.ports.get(&job)
+                        && let Err(reason) = port.deliver(put)
+                    {
+                        debug!("worker {}: input for job {job} was not taken: {reason}", self.runner.identity);
+                    }
+                }
+                WorkerOutput::Cancel { job, why } => {
+                    if let Some(port) = self.ports.get(&job) {
+                        port.cancel(CancelReason::Requested(tasks::reason(&why)));
+                    }
+                }
+                WorkerOutput::Reconnect => {
+                    self.connected = false;
+                    self.link.reconnect()?;
+                }
+                WorkerOutput::Note(note) => self.note(&note),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, frames: Frames, class: Class) {
+        if class == Class::Beat && !self.connected {
+            return;
+        }
+        self.outbox.push(frames, class);
+    }
+
+    fn load(&mut self, job: JobId, client: Identity) {
+        // What was handed over before must be there when the query runs.
+        self.submit_operations();
+        let inbox = self.inbox.clone();
+        let asked = self.writer.try_query(move |store| {
+            let loaded = match store.result(&job) {
+                Ok(found) => found.map(|(_, payload)| LoadedJob { payload }),
+                Err(error) => {
+                    error!("job {job} cannot be read: {error}");
+                    return;
+                }
+            };
+            inbox.push([StoreAnswer::Loaded { job, client, loaded }]);
+        });
+        if let Err(error) = asked {
+            // The client asks again.
+            warn!("worker {}: {error}", self.runner.identity);
+        }
+    }
+
+    fn abandon(&mut self, job: &JobId, request: &JobRequestBody, why: &Abandoned) {
+        let (ending, reply, event) = tasks::abandoned(&self.runner, job, request, why);
+        self.machine.finished(SystemClock::now(), job, ending, reply, event);
+    }
+
+    fn note(&self, note: &WorkerNote) {
+        let worker = &self.runner.identity;
+        match note {
+            WorkerNote::BrokerSilent => {
+                warn!("worker {worker}: the broker was silent for its hold time, connecting anew")
+            }
+            WorkerNote::BrokerAsked => info!("worker {worker}: the broker asks to register again"),
+            WorkerNote::Refused(error) => warn!("worker {worker}: refused a message of the broker: {error}"),
+            WorkerNote::JobRefused { job, reason } => {
+                warn!(job_uuid = %job, "worker {worker}: refused job {job}: {reason}")
+            }
+            WorkerNote::ResultNotStored { job, error } => {
+                error!(job_uuid = %job, "worker {worker}: the result of job {job} was sent but not stored: {error}");
+            }
+        }
+    }
+
+    /// Hands gathered operations to the store's thread. `false`: its queue is full, try again soon.
+    fn submit_operations(&mut self) -> bool {
+        if self.operations.is_empty() {
+            return true;
+        }
+        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
+            Ok(()) => true,
+            Err(error) => {
+                self.operations = error.into_operations();
+                false
+            }
+        }
+    }
+
+    /// While the worker stops: what is next.
+    fn stop_step(&mut self) -> Result<Option<Turn>, LinkError> {
+        let now = SystemClock::now();
+        let Some(stopping) = &mut self.stopping else { return Ok(None) };
+        let drained = self.machine.unfinished() == 0 && self.operations.is_empty();
+        if !drained && now >= stopping.drained_by && stopping.aborted_by.is_none() {
+            stopping.aborted_by = Some(now + ABORT_GRACE);
+            for port in self.ports.values() {
+                port.cancel(CancelReason::WorkerStops);
+            }
+        }
+        let given_up = stopping.aborted_by.is_some_and(|at| now >= at);
+        if !drained && !given_up {
+            return Ok(None);
+        }
+        if !stopping.said_goodbye {
+            stopping.said_goodbye = true;
+            self.machine.disconnect();
+            self.perform()?;
+            self.outbox.flush(&mut *self.link)?;
+        }
+        let stuck = !self.connected || given_up;
+        if self.outbox.is_empty() || stuck || now >= self.stopping.as_ref().map_or(now, |stopping| stopping.drained_by)
+        {
+            return Ok(Some(Turn::End));
+        }
+        Ok(None)
+    }
+
+    /// Reads back what the last process left.
+    fn restore(&mut self) {
+        let mut after = None;
+        loop {
+            let page = after.clone();
+            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
+            let jobs = match asked.map(|answer| answer.recv()) {
+                Ok(Ok(Ok(jobs))) => jobs,
+                Ok(Ok(Err(error))) => {
+                    error!("worker {}: unfinished jobs cannot be read: {error}", self.runner.identity);
+                    return;
+                }
+                Ok(Err(_)) | Err(_) => return,
+            };
+            let Some(last) = jobs.last() else { return };
+            after = Some((last.received, last.id.clone()));
+            for job in jobs {
+                self.restore_job(job);
+            }
+        }
+    }
+
+    fn restore_job(&mut self, job: WorkerJob) {
+        let request: JobRequestBody = match norfab_protocol::body::decode("a job request", &job.body) {
+            Ok(request) => request,
+            Err(error) => {
+                error!("worker {}: stored job {} cannot be read: {error}", self.runner.identity, job.id);
+                return;
+            }
+        };
+        let started = job.state != WorkerState::Pending;
+        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent());
+        let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+        let new = NewJob { job: job.id, client: job.client, request, body: job.body, timeout: job.timeout };
+        let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
+        self.machine.restore(SystemClock::now(), restored);
+        if let Err(error) = self.perform() {
+            error!("worker {}: {error}", self.runner.identity);
+        }
+    }
+
+    /// The part of `get_stats` that only the owner knows; the view adds the rest.
+    fn statistics(&mut self) -> Value {
+        let now = SystemClock::now();
+        let mut value = self.statistics.clone();
+        let counters = self.machine.counters();
+        value["process"] = self.figures.read(now);
+        value["messaging"] = json!({
+            "sent": counters.sent,
+            "received": counters.received,
+            "events_received": 0,
+            "send_failures": self.outbox.failures(),
+            "receive_failures": counters.refused,
+        });
+        value["reconnects"] = counters.reconnects.into();
+        value["outbound_queue_depth"] = (self.outbox.len() + self.sender.depth()).into();
+        value["running_jobs"] = self.machine.running().into();
+        value["keepalives_sent"] = self.machine.keepalive().sent().into();
+        value["keepalives_received"] = self.machine.keepalive().beats_received().into();
+        value
+    }
+}
+
+enum Turn {
+    Again,
+    Wait(Option<Duration>),
+    End,
+}
+
+/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
+fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
+    let at = SystemClock::unix();
+    match operation {
+        WorkerStoreOperation::Insert(NewJob { job, client, request, body, timeout }) => {
+            let seconds = request.timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
+            WorkerOperation::Insert(WorkerJob {
+                id: job,
+                client,
+                task: request.task,
+                body,
+                timeout,
+                received: at,
+                deadline: at + seconds as f64,
+                state: WorkerState::Pending,
+                attempts: 0,
+                started: None,
+                finished: None,
+            })
+        }
+        WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
+        WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
+        WorkerStoreOperation::Finish { job, ending, payload } => {
+            let state = match ending {
+                Ending::Completed => WorkerState::Completed,
+                Ending::Failed => WorkerState::Failed,
+                Ending::Cancelled => WorkerState::Cancelled,
+            };
+            WorkerOperation::Finish { id: job, state, at, payload }
+        }
+        WorkerStoreOperation::Event { job, body } => WorkerOperation::Event { id: job, body },
+    }
+}

@@ -1,0 +1,238 @@
+//! Running tasks: what happens between a start and its result.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use norfab_protocol::body::{Event, EventStatus, JobRequestBody, Resource, Severity};
+use norfab_protocol::worker::{Abandoned, Ending, StartJob, result_reply_of};
+use norfab_protocol::{EventType, Identity, JobId, ResultStatus, TaskName, TaskResult};
+use norfab_service::{
+    BoxFuture, CancelReason, Clock, ContextParts, QueueFull, SendError, Service, TaskContext, TaskMessage, TaskOutlet,
+    TaskPort, WorkerView,
+};
+use tokio::runtime::Handle;
+use tracing::{Instrument, error, info};
+
+use super::run::WorkerCommand;
+use crate::clock::SystemClock;
+use crate::queue::{QueueError, QueueSender};
+
+/// What all tasks of a worker share.
+pub(super) struct Runner {
+    pub(super) identity: Identity,
+    pub(super) service: Arc<Service>,
+    pub(super) commands: QueueSender<WorkerCommand>,
+    pub(super) view: Arc<dyn WorkerView>,
+    pub(super) runtime: Handle,
+    pub(super) result_bytes_max: usize,
+    pub(super) log_events: bool,
+}
+
+/// The outbound queue as one job sees it.
+struct Outlet {
+    job: JobId,
+    commands: QueueSender<WorkerCommand>,
+    runtime: Handle,
+    log_events: bool,
+}
+
+impl Outlet {
+    fn wrap(&self, message: TaskMessage) -> WorkerCommand {
+        if self.log_events
+            && let TaskMessage::Event(event) = &message
+        {
+            info!(
+                task = %event.task,
+                job_uuid = %event.uuid,
+                event_type = ?event.event_type,
+                "EVENT {}:{} - {}",
+                event.worker,
+                event.task,
+                event.message
+            );
+        }
+        WorkerCommand::Task { job: self.job.clone(), message }
+    }
+}
+
+fn send_error(error: QueueError) -> SendError {
+    match error {
+        QueueError::Full { capacity, waited } => SendError::QueueFull(QueueFull { capacity, waited }),
+        QueueError::Stopped => SendError::Stopped,
+    }
+}
+
+impl TaskOutlet for Outlet {
+    fn try_send(&self, message: TaskMessage) -> Result<(), (SendError, TaskMessage)> {
+        self.commands.try_send(self.wrap(message)).map_err(|(error, command)| match command {
+            WorkerCommand::Task { message, .. } => (send_error(error), message),
+            _ => unreachable!("the queue returns what it was given"),
+        })
+    }
+
+    fn send(&self, message: TaskMessage) -> BoxFuture<'_, Result<(), SendError>> {
+        let command = self.wrap(message);
+        Box::pin(async move { self.commands.send(command).await.map_err(send_error) })
+    }
+
+    fn send_blocking(&self, message: TaskMessage) -> Result<(), SendError> {
+        let command = self.wrap(message);
+        // The usual case costs no runtime.
+        match self.commands.try_send(command) {
+            Ok(()) => Ok(()),
+            Err((QueueError::Stopped, _)) => Err(SendError::Stopped),
+            Err((QueueError::Full { .. }, command)) => {
+                self.runtime.block_on(self.commands.send(command)).map_err(send_error)
+            }
+        }
+    }
+}
+
+/// Starts a task and returns the port through which it is reached.
+pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
+    let StartJob { job, client, request, timeout, deadline } = start;
+    let JobRequestBody { task, kwargs, args, .. } = request;
+    let outlet = Outlet {
+        job: job.clone(),
+        commands: runner.commands.clone(),
+        runtime: runner.runtime.clone(),
+        log_events: runner.log_events,
+    };
+    let parts = ContextParts {
+        job: job.clone(),
+        client,
+        worker: runner.identity.clone(),
+        service: Arc::clone(&runner.service),
+        task: task.clone(),
+        timeout_seconds: timeout,
+        deadline,
+        outlet: Arc::new(outlet),
+        view: Arc::clone(&runner.view),
+        clock: Arc::new(SystemClock),
+    };
+    let (context, port) = TaskContext::new(parts);
+    let span = tracing::info_span!("role", role = "worker", name = %runner.identity);
+    let of_task = Arc::clone(runner);
+    let id = job.clone();
+    runner.runtime.spawn(
+        async move {
+            let runner = of_task;
+            let starting = event(&runner, &job, &task, EventType::Progress, "starting", EventStatus::Running);
+            let message = TaskMessage::Event(Box::new(starting));
+            // A full queue costs the client a line of news, not the job.
+            if let Err(error) = runner.commands.send(WorkerCommand::Task { job: job.clone(), message }).await {
+                info!(job_uuid = %job, "job {job}: no starting event: {error}");
+            }
+            let result = runner.service.run(context.clone(), args, kwargs).await;
+            let ending = match (context.cancel_reason(), result.failed, result.status) {
+                (Some(CancelReason::Requested(_)), _, _) => Ending::Cancelled,
+                (_, true, Some(ResultStatus::Error | ResultStatus::Timeout)) => Ending::Failed,
+                _ => Ending::Completed,
+            };
+            drop(context);
+            finish(&runner, job, &task, ending, result).await;
+        }
+        .instrument(span),
+    );
+    (id, port)
+}
+
+async fn finish(runner: &Arc<Runner>, job: JobId, task: &TaskName, ending: Ending, result: TaskResult) {
+    let reply = reply(runner, &job, result);
+    let event = completed_event(runner, &job, task);
+    let command = WorkerCommand::Finished { job, ending, reply, event };
+    // The end of a job waits as long as it takes. An error says that the worker has stopped: the job is in its database
+    // as started, and the next process deals with it.
+    if let Err(error) = runner.commands.send_patiently(command).await {
+        info!("worker {}: a job ended after the worker: {error}", runner.identity);
+    }
+}
+
+/// The body of the 200. A result beyond the limit is replaced by one that says so and keeps how the task ended.
+fn reply(runner: &Runner, job: &JobId, result: TaskResult) -> Bytes {
+    let written = result_reply_of(&runner.identity, &result);
+    let problem = match written {
+        Ok(reply) if reply.len() <= runner.result_bytes_max => return reply,
+        Ok(reply) => format!(
+            "the result has {} bytes of JSON, more than the {} that worker {} sends: ask for less at once, or raise \
+             result_bytes_max in its inventory",
+            reply.len(),
+            runner.result_bytes_max,
+            runner.identity
+        ),
+        Err(error) => format!("the result cannot be written as JSON: {error}"),
+    };
+    error!(job_uuid = %job, "job {job}: {problem}");
+    let outcome = if result.failed { "failed" } else { "succeeded" };
+    let replaced = TaskResult {
+        result: TaskResult::default().result,
+        diff: None,
+        failed: true,
+        messages: vec![format!("the task itself {outcome}, only its result is missing")],
+        errors: vec![problem],
+        ..result
+    };
+    result_reply_of(&runner.identity, &replaced).expect("texts can be written as JSON")
+}
+
+fn event(
+    runner: &Runner,
+    job: &JobId,
+    task: &TaskName,
+    event_type: EventType,
+    message: &str,
+    status: EventStatus,
+) -> Event {
+    Event {
+        worker: runner.identity.clone(),
+        service: runner.service.name().clone(),
+        uuid: job.clone(),
+        event_type,
+        message: message.to_owned(),
+        task: task.to_string(),
+        status,
+        resource: Resource::default(),
+        severity: Severity::Info,
+        timestamp: SystemClock::event_timestamp(),
+        extras: None,
+        timeout: None,
+    }
+}
+
+fn completed_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
+    let event = event(runner, job, task, EventType::ResultReady, "completed", EventStatus::Completed);
+    norfab_protocol::body::encode(&event)
+}
+
+/// Why a job is given up, for people.
+pub(super) fn reason(why: &Abandoned) -> String {
+    match why {
+        Abandoned::Expired => "its deadline passed before it started".to_owned(),
+        Abandoned::Cancelled { by, reason: Some(reason) } => format!("cancelled by {by}: {reason}"),
+        Abandoned::Cancelled { by, reason: None } => format!("cancelled by {by}"),
+        Abandoned::Restarted => "worker restarted while the job ran".to_owned(),
+    }
+}
+
+/// The result of a job that will not run.
+pub(super) fn abandoned(
+    runner: &Runner,
+    job: &JobId,
+    request: &JobRequestBody,
+    why: &Abandoned,
+) -> (Ending, Bytes, Bytes) {
+    let (status, ending) = match why {
+        Abandoned::Expired => (ResultStatus::Timeout, Ending::Failed),
+        Abandoned::Cancelled { .. } => (ResultStatus::Failed, Ending::Cancelled),
+        Abandoned::Restarted => (ResultStatus::Error, Ending::Failed),
+    };
+    let now = SystemClock.ctime();
+    let result = TaskResult {
+        task: Some(format!("{}:{}", runner.identity, request.task)),
+        juuid: Some(job.to_string()),
+        service: Some(runner.service.name().to_string()),
+        task_completed: Some(now),
+        ..TaskResult::failed(status, reason(why))
+    };
+    (ending, reply(runner, job, result), completed_event(runner, job, &request.task))
+}
