@@ -1,0 +1,388 @@
+//! The socket of a worker or client: a DEALER that connects, and connects again.
+//!
+//! libzmq would reconnect by itself. This link does it instead, with a new socket each time, because that gives what libzmq
+//! does not: names are looked up again, all addresses of a name are tried, a refused handshake is told from a dead broker, a
+//! denial does not end all further tries, and nothing can get into a new connection before its owner knows of it. libzmq tells
+//! of a lost connection by a message of its own (`ZMQ_HICCUP_MSG`) behind the last one that came in.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+use crate::context::{Context, last_error};
+use crate::dial::Dial;
+use crate::endpoint::Endpoint;
+use crate::error::{LinkError, SendError};
+use crate::ffi;
+use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
+use crate::message::FrameReader;
+use crate::monitor::{Monitored, Outcome};
+use crate::options::{DealerOptions, RECONNECT_LINGER};
+use crate::router::configure;
+use crate::sleep::{has_news, sleep};
+use crate::socket::Socket;
+use crate::waker::Waker;
+
+/// The message by which libzmq tells that the connection is lost. A broker that sent it would only disconnect itself.
+const LOST: &[u8] = b"norfab: connection lost";
+
+/// libzmq's own reconnecting, which must not happen: this link drops the socket long before.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
+
+/// Routing ids have 1 to 255 bytes.
+const ROUTING_ID_BYTES_MAX: usize = 255;
+
+/// Statuses that nobody has read yet. Of those beyond the oldest go: the latest are the ones that matter.
+const STATUSES_MAX: usize = 16;
+
+/// A [`DealerLink`] over libzmq.
+pub struct Dealer {
+    context: Context,
+    endpoint: Endpoint,
+    routing_id: Vec<u8>,
+    options: DealerOptions,
+    phase: Phase,
+    /// Addresses of this round that were not tried yet.
+    candidates: VecDeque<String>,
+    /// The most telling failure of this round.
+    failure: Option<Outcome>,
+    /// Rounds that failed since the last connection.
+    failed_rounds: u32,
+    statuses: VecDeque<LinkStatus>,
+    /// The owner has read that the current connection exists.
+    announced: bool,
+    reader: FrameReader,
+    waker: Waker,
+    /// See `Router`.
+    drained: bool,
+}
+
+enum Phase {
+    /// Waiting for the pause to end and for addresses.
+    Dialling(Dial),
+    /// Waiting for a handshake; the alarm ends one that libzmq would wait for without end.
+    Connecting(Box<Monitored>, Option<Dial>),
+    /// There is a connection.
+    Connected(Socket),
+}
+
+impl Dealer {
+    /// Starts to connect to an endpoint under a name. Does not wait for anything: whether there is a broker is told by
+    /// [`DealerLink::next_status`].
+    ///
+    /// # Errors
+    /// If the endpoint or the name is malformed, or the system has no more descriptors.
+    pub fn connect(
+        context: &Context,
+        endpoint: &str,
+        routing_id: &[u8],
+        options: DealerOptions,
+    ) -> Result<Self, LinkError> {
+        let endpoint: Endpoint = endpoint.parse()?;
+        if routing_id.is_empty() || routing_id.len() > ROUTING_ID_BYTES_MAX || routing_id[0] == 0 {
+            return Err(LinkError::RoutingId { length: routing_id.len() });
+        }
+        let waker = Waker::new()?;
+        let dial = Dial::start(&endpoint, Duration::ZERO, waker.clone())?;
+        let mut dealer = Self {
+            context: context.clone(),
+            endpoint,
+            routing_id: routing_id.to_vec(),
+            options,
+            phase: Phase::Dialling(dial),
+            candidates: VecDeque::new(),
+            failure: None,
+            failed_rounds: 0,
+            statuses: VecDeque::new(),
+            announced: false,
+            reader: FrameReader::new(),
+            waker,
+            drained: false,
+        };
+        dealer.advance()?;
+        Ok(dealer)
+    }
+
+    /// Takes all steps towards a connection that can be taken now.
+    fn advance(&mut self) -> Result<(), LinkError> {
+        loop {
+            match &mut self.phase {
+                Phase::Connected(_) => return Ok(()),
+                Phase::Dialling(dial) => match dial.candidates() {
+                    None => return Ok(()),
+                    Some(Ok(candidates)) => {
+                        self.candidates = candidates.into();
+                        self.failure = None;
+                        self.next_candidate()?;
+                    }
+                    Some(Err(error)) => {
+                        let endpoint = self.endpoint.to_string();
+                        self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
+                        self.next_round(self.options.link.reconnect_delay_max)?;
+                    }
+                },
+                Phase::Connecting(attempt, alarm) => {
+                    let outcome = attempt.outcome()?;
+                    let timed_out = || alarm.as_ref().and_then(Dial::candidates).is_some();
+                    match outcome {
+                        Some(Outcome::Connected) => self.arrive()?,
+                        Some(failure) => self.fail(failure)?,
+                        None if timed_out() => self.fail(Outcome::Refused(RefusedReason::OtherProtocol))?,
+                        None => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Outcome) -> Result<(), LinkError> {
+        // "Refused" says more than "unreachable": at some address there was somebody.
+        if !matches!(self.failure, Some(Outcome::Refused(_))) {
+            self.failure = Some(failure);
+        }
+        self.next_candidate()
+    }
+
+    /// Tries the next address of this round, or starts the next round after a pause.
+    fn next_candidate(&mut self) -> Result<(), LinkError> {
+        if let Some(candidate) = self.candidates.pop_front() {
+            self.phase = self.attempt(&candidate)?;
+            return Ok(());
+        }
+        let endpoint = self.endpoint.to_string();
+        let link = &self.options.link;
+        let (status, longest_pause) = match self.failure.take() {
+            Some(Outcome::Refused(reason)) => {
+                let fingerprint = self.options.keys.as_ref().map(|keys| keys.broker.fingerprint());
+                (LinkStatus::Refused { endpoint, fingerprint, reason }, link.refused_delay_max)
+            }
+            _ => {
+                let reason = "nothing listens there, or a firewall is in between".to_owned();
+                (LinkStatus::Unreachable { endpoint, reason }, link.reconnect_delay_max)
+            }
+        };
+        self.report(status);
+        self.next_round(longest_pause)
+    }
+
+    fn attempt(&self, candidate: &str) -> Result<Phase, LinkError> {
+        let link = &self.options.link;
+        let socket = Socket::open(&self.context, ffi::ZMQ_DEALER)?;
+        configure(&socket, link)?;
+        socket.set(ffi::ZMQ_ROUTING_ID, &self.routing_id)?;
+        socket.set(ffi::ZMQ_HICCUP_MSG, LOST)?;
+        socket.set_time(ffi::ZMQ_RECONNECT_IVL, NEVER)?;
+        socket.set_time(ffi::ZMQ_CONNECT_TIMEOUT, link.connect_timeout)?;
+        if let Some(keys) = &self.options.keys {
+            socket.set(ffi::ZMQ_CURVE_SERVERKEY, keys.broker.as_bytes())?;
+            socket.set(ffi::ZMQ_CURVE_PUBLICKEY, keys.own.public.as_bytes())?;
+            socket.set(ffi::ZMQ_CURVE_SECRETKEY, keys.own.secret.as_bytes())?;
+        }
+        let encrypted = self.options.keys.is_some();
+        let attempt = Monitored::new(&self.context, socket, encrypted)?;
+        attempt.connect(candidate)?;
+        // Without encryption libzmq takes whatever answers in the wrong way for a peer of its first version, and waits.
+        let alarm = if encrypted {
+            None
+        } else {
+            Some(Dial::alarm(link.connect_timeout + link.handshake_timeout, self.waker.clone())?)
+        };
+        Ok(Phase::Connecting(Box::new(attempt), alarm))
+    }
+
+    fn arrive(&mut self) -> Result<(), LinkError> {
+        if let Phase::Connecting(attempt, _) = &mut self.phase
+            && let Some(socket) = attempt.release()
+        {
+            self.phase = Phase::Connected(socket);
+            self.candidates.clear();
+            self.failure = None;
+            self.failed_rounds = 0;
+            self.drained = false;
+            self.report(LinkStatus::Connected);
+            return Ok(());
+        }
+        self.next_candidate()
+    }
+
+    /// The connection is gone, and everything that came in on it was read.
+    fn lose(&mut self) -> Result<(), LinkError> {
+        self.announced = false;
+        // A connection that the owner has not heard of need not be reported as lost.
+        match self.statuses.iter().position(|status| *status == LinkStatus::Connected) {
+            Some(unread) => drop(self.statuses.remove(unread)),
+            None => self.report(LinkStatus::Disconnected),
+        }
+        self.next_round(self.options.link.reconnect_delay_max)
+    }
+
+    fn next_round(&mut self, longest_pause: Duration) -> Result<(), LinkError> {
+        let pause = pause(self.options.link.reconnect_delay_first, longest_pause, self.failed_rounds);
+        self.failed_rounds = self.failed_rounds.saturating_add(1);
+        self.phase = Phase::Dialling(Dial::start(&self.endpoint, pause, self.waker.clone())?);
+        Ok(())
+    }
+
+    fn report(&mut self, status: LinkStatus) {
+        if self.statuses.back() == Some(&status) {
+            return;
+        }
+        if self.statuses.len() == STATUSES_MAX {
+            self.statuses.pop_front();
+        }
+        self.statuses.push_back(status);
+    }
+}
+
+/// The pause after so many rounds that failed: it doubles up to a bound, and half of it is random.
+fn pause(first: Duration, longest: Duration, failed_rounds: u32) -> Duration {
+    let doubled = first.saturating_mul(2_u32.saturating_pow(failed_rounds)).min(longest);
+    doubled.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+impl DealerLink for Dealer {
+    fn try_send(&mut self, frames: &[Bytes]) -> Result<(), SendError> {
+        let Phase::Connected(socket) = &mut self.phase else {
+            return Err(SendError::Full);
+        };
+        if !self.announced {
+            return Err(SendError::Full);
+        }
+        let [first @ .., last] = frames else {
+            return Err(SendError::Failed(LinkError::EmptyMessage));
+        };
+        self.drained = false;
+        for (sent, frame) in first.iter().enumerate() {
+            if let Err(errno) = socket.send_part(frame, true) {
+                if sent > 0 {
+                    // The connection ended in the middle. libzmq has dropped the parts before and drops all up to the end
+                    // of the message, so it must have an end.
+                    socket.send_copy(b"", false).ok();
+                }
+                return Err(send_error(errno));
+            }
+        }
+        socket.send_part(last, false).map_err(send_error)
+    }
+
+    fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
+        self.advance()?;
+        let Phase::Connected(socket) = &mut self.phase else {
+            return Ok(None);
+        };
+        let received = socket.receive(&mut self.reader, false, self.options.link.frames_max)?;
+        self.drained = received.is_none();
+        match received {
+            Some(message) if matches!(&message.frames[..], [only] if only == LOST) => {
+                self.lose()?;
+                Ok(None)
+            }
+            received => Ok(received),
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
+        self.advance()?;
+        let mut ready = Ready::default();
+        // A connection that the owner does not know of takes nothing.
+        let want_write = want_write && self.announced;
+        let look = |socket: &Socket, ready: &mut Ready| -> Result<bool, LinkError> {
+            let events = socket.events()?;
+            ready.readable = events & ffi::ZMQ_POLLIN != 0;
+            ready.writable = want_write && events & ffi::ZMQ_POLLOUT != 0;
+            Ok(!ready.readable)
+        };
+        if let Phase::Connected(socket) = &self.phase
+            && (want_write || !self.drained)
+        {
+            self.drained = look(socket, &mut ready)?;
+        }
+        if ready.readable || ready.writable || !self.statuses.is_empty() {
+            ready.woken = self.waker.take_if_armed();
+            return Ok(ready);
+        }
+        let sleeper = self.waker.sleeper();
+        // While it waits for addresses, the thread that looks them up wakes the owner.
+        let (count, watched) = match &self.phase {
+            Phase::Dialling(_) => (1, sleeper),
+            Phase::Connecting(attempt, _) => (2, attempt.fd()),
+            Phase::Connected(socket) => (2, socket.fd()),
+        };
+        let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&watched, PollFlags::IN)];
+        sleep(&mut descriptors[..count], timeout)?;
+        let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
+        match &self.phase {
+            Phase::Connected(socket) if reported && want_write => self.drained = look(socket, &mut ready)?,
+            Phase::Connected(_) => ready.readable = reported,
+            Phase::Dialling(_) | Phase::Connecting(..) => {}
+        }
+        ready.woken = woken && self.waker.take();
+        // After the wake-up was taken: it may have been meant for this.
+        self.advance()?;
+        Ok(ready)
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn reconnect(&mut self) -> Result<(), LinkError> {
+        self.announced = false;
+        self.statuses.retain(|status| !matches!(status, LinkStatus::Connected | LinkStatus::Disconnected));
+        self.failed_rounds = 0;
+        if let Phase::Dialling(dial) = &mut self.phase {
+            dial.hurry();
+        } else {
+            let dial = Phase::Dialling(Dial::start(&self.endpoint, Duration::ZERO, self.waker.clone())?);
+            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, dial) {
+                socket.close(RECONNECT_LINGER);
+            }
+        }
+        self.advance()
+    }
+
+    fn next_status(&mut self) -> Option<LinkStatus> {
+        let status = self.statuses.pop_front();
+        if status == Some(LinkStatus::Connected) {
+            self.announced = true;
+        }
+        status
+    }
+
+    fn close(self: Box<Self>, linger: Duration) {
+        if let Phase::Connected(socket) = self.phase {
+            socket.close(linger);
+        }
+    }
+}
+
+impl fmt::Debug for Dealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dealer").field("endpoint", &self.endpoint.as_str()).finish_non_exhaustive()
+    }
+}
+
+fn send_error(errno: i32) -> SendError {
+    if errno == Errno::AGAIN.raw_os_error() { SendError::Full } else { SendError::Failed(last_error("zmq_send")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_bound_and_are_half_random() {
+        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
+        for (failed_rounds, expected) in [(0, 100), (1, 200), (3, 800), (4, 1000), (1000, 1000)] {
+            for _ in 0..100 {
+                let pause = pause(first, longest, failed_rounds);
+                let expected = Duration::from_millis(expected);
+                assert!(pause >= expected / 2 && pause <= expected, "{failed_rounds}: {pause:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The two kinds of links, as traits: what an owner loop may do with its socket, whatever the engine beneath is.
+//!
+//! A link has one owner. The traits are `Send`, so that a link can be made on one thread and handed to the loop that owns
+//! it; the types behind them are neither `Sync` nor `Clone`, so that there is no second owner:
+//!
+//! ```compile_fail
+//! # use norfab_transport::{RouterLink};
+//! fn second_owner(link: Box<dyn RouterLink>) -> (Box<dyn RouterLink>, Box<dyn RouterLink>) {
+//!     (link.clone(), link)
+//! }
+//! ```
+//!
+//! ```compile_fail
+//! # use norfab_transport::Router;
+//! fn shared_between_threads<T: Sync>() {}
+//! shared_between_threads::<Router>();
+//! ```
+//!
+//! ```compile_fail
+//! # use norfab_transport::Dealer;
+//! fn shared_between_threads<T: Sync>() {}
+//! shared_between_threads::<Dealer>();
+//! ```
+//!
+//! ```compile_fail
+//! # use norfab_transport::DealerLink;
+//! fn used_after_it_was_given_away(mut link: Box<dyn DealerLink>) {
+//!     std::thread::spawn(move || link.try_receive());
+//!     link.try_receive();
+//! }
+//! ```
+//!
+//! What is meant for other threads is the [`Waker`]: it interrupts [`RouterLink::wait`] and nothing else.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::error::{LinkError, SendError};
+use crate::waker::Waker;
+
+/// A message that came in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Received {
+    /// The routing id of the peer that sent it; empty on a dealer, which has one peer only.
+    pub peer: Bytes,
+    /// The frames after the routing id, in order.
+    pub frames: Vec<Bytes>,
+    /// The message had more than `frames_max` frames; the rest was read and thrown away.
+    pub truncated: bool,
+}
+
+/// Why [`RouterLink::wait`] returned. All three may be false: then the time is over, a status waits in
+/// [`DealerLink::next_status`], or it was a false alarm. An owner that looks at everything it owns after each wait is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ready {
+    /// `try_receive` is worth a try (it may still find nothing).
+    pub readable: bool,
+    /// A send that was refused as [`SendError::Full`] is worth another try. Only set if `want_write` was asked for.
+    pub writable: bool,
+    /// A producer called [`Waker::wake`] since the last wait: look at the queues.
+    pub woken: bool,
+}
+
+/// What happened to the connection of a dealer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkStatus {
+    /// The handshake succeeded. Nothing is accepted by `try_send` before this was read from
+    /// [`DealerLink::next_status`], so what the owner sends next is the first message on the new connection.
+    Connected,
+    /// The connection was lost; everything that came in on it was read before. The link tries to connect again by itself.
+    Disconnected,
+    /// The broker could not be reached at any of its addresses. The link goes on trying.
+    Unreachable {
+        /// The endpoint as configured.
+        endpoint: String,
+        /// What was tried and how it failed.
+        reason: String,
+    },
+    /// Something listens there and does not want us, or is not what we expect. The link goes on trying.
+    Refused {
+        /// The endpoint as configured.
+        endpoint: String,
+        /// The fingerprint of the broker's key as we know it, with CURVE.
+        fingerprint: Option<String>,
+        /// What seems to be wrong.
+        reason: RefusedReason,
+    },
+}
+
+/// Why a handshake failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RefusedReason {
+    /// The other side closed the connection in the middle of the CURVE handshake. That is what a broker does that has another
+    /// key than the one we expect.
+    #[error("the broker does not have the key that is expected of it")]
+    WrongKey,
+    /// One side encrypts and the other does not.
+    #[error("one side encrypts and the other does not")]
+    SecurityMismatch,
+    /// The broker's admission rules say no.
+    #[error("the broker's admission rules refuse this peer")]
+    NotAdmitted,
+    /// It accepted the connection and closed it, or said nothing within the handshake time-out.
+    #[error("the other side accepted the connection but did not complete the handshake")]
+    NoHandshake,
+    /// It speaks, but not our protocol.
+    #[error("the other side does not speak the protocol of the fabric")]
+    OtherProtocol,
+}
+
+/// One socket with many peers: the broker's end.
+pub trait RouterLink: Send {
+    /// Hands a message to a peer's queue, whole or not at all, without waiting.
+    ///
+    /// # Errors
+    /// [`SendError::Unroutable`] if no peer of this name is connected, [`SendError::Full`] if its queue is full.
+    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError>;
+
+    /// Takes the next message that came in, if there is one. Never waits. Call it until it says `None` (or a bound of the
+    /// caller's is reached): that is cheaper than a `wait` per message.
+    ///
+    /// # Errors
+    /// Only if the link itself is broken; nothing that a peer sends causes one.
+    fn try_receive(&mut self) -> Result<Option<Received>, LinkError>;
+
+    /// Sleeps until a message may have come in, a producer woke the owner, the time is over (`None`: no limit), or, with
+    /// `want_write`, one of the peers that were [`SendError::Full`] since the last wait can take a message again.
+    ///
+    /// # Errors
+    /// Only if the link itself is broken.
+    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError>;
+
+    /// The handle by which other threads interrupt `wait`.
+    fn waker(&self) -> Waker;
+
+    /// Where it listens, with the real port if port 0 was asked for.
+    fn endpoint(&self) -> String;
+
+    /// Closes the link. What was handed to it has at most `linger` to leave; the call itself does not wait.
+    fn close(self: Box<Self>, linger: Duration);
+}
+
+/// One socket with one peer, the broker: the end of a worker or client.
+pub trait DealerLink: Send {
+    /// Hands a message to the connection, whole or not at all, without waiting.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if its queue is full, while not connected, and until [`LinkStatus::Connected`] was read from
+    /// [`DealerLink::next_status`].
+    fn try_send(&mut self, frames: &[Bytes]) -> Result<(), SendError>;
+
+    /// Takes the next message that came in, if there is one. Never waits. `peer` is empty.
+    ///
+    /// # Errors
+    /// Only if the link itself is broken; nothing that the broker sends causes one.
+    fn try_receive(&mut self) -> Result<Option<Received>, LinkError>;
+
+    /// As [`RouterLink::wait`]. Returns at once while a status waits in [`DealerLink::next_status`].
+    ///
+    /// # Errors
+    /// Only if the link itself is broken.
+    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError>;
+
+    /// The handle by which other threads interrupt `wait`.
+    fn waker(&self) -> Waker;
+
+    /// Drops the connection and makes a new one under the same name, at once. What was handed over already has a short time
+    /// to leave on the old one. Says `Connected` again when it is there, without `Disconnected` before.
+    ///
+    /// # Errors
+    /// Only if the link itself is broken.
+    fn reconnect(&mut self) -> Result<(), LinkError>;
+
+    /// The next thing that happened to the connection. Read it until `None` after each `wait`.
+    fn next_status(&mut self) -> Option<LinkStatus>;
+
+    /// Closes the link. What was handed to it has at most `linger` to leave; the call itself does not wait.
+    fn close(self: Box<Self>, linger: Duration);
+}

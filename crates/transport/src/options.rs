@@ -1,0 +1,131 @@
+//! How links behave: every bound and time-out, with its reason.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::admission::Admission;
+use crate::keys::{KeyPair, PublicKey};
+
+/// Messages that wait for one peer before sends to it are [`Full`](crate::SendError::Full). A worker that answers 2,000 jobs
+/// in flight with an event or two each fits; a peer that stopped reading holds at most this many.
+pub const QUEUE_MESSAGES: u32 = 10_000;
+
+/// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
+pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Frames in one message after the routing id. The longest message of the protocol has nine.
+pub const FRAMES_MAX: usize = 16;
+
+/// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need a few seconds.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From the first packet to the TCP connection, for each address that a name has.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a connection is asked for a sign of life. Workers have keepalives of their own; clients rely on this.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long the answer may take. It waits behind whatever frame is under way, so it must not be shorter than a large result
+/// needs on a slow line: 10 MB at 3 Mbit/s.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the other side should keep a connection that it hears nothing from. Its unit on the wire ends at 65 s.
+pub const HEARTBEAT_TTL: Duration = Duration::from_secs(60);
+
+/// How long data may stay without a TCP acknowledgement. Catches a flow that a firewall forgot while something is sent.
+pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.
+pub const RECONNECT_DELAY_FIRST: Duration = Duration::from_millis(100);
+
+/// The longest pause while the broker cannot be reached: after a restart everybody is back about a second later.
+pub const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
+
+/// The longest pause while the broker refuses us. That is a matter of configuration, and each try costs it a handshake.
+pub const REFUSED_DELAY_MAX: Duration = Duration::from_secs(5);
+
+/// What was handed over before [`reconnect`](crate::DealerLink::reconnect) has this long to leave on the old connection.
+pub const RECONNECT_LINGER: Duration = Duration::from_secs(1);
+
+/// Connections that may wait to be accepted: more than 2,000 that come at once. The system may allow fewer (`somaxconn`).
+pub const BACKLOG: u32 = 4096;
+
+/// The bounds and time-outs that both kinds of links share. The defaults are the constants of this module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkOptions {
+    /// Messages that wait to be sent, per peer.
+    pub send_queue: u32,
+    /// Messages that wait to be received, per peer; beyond it the peer is slowed down by TCP.
+    pub receive_queue: u32,
+    /// Bytes in one frame; a peer that exceeds it is disconnected.
+    pub frame_bytes_max: u64,
+    /// Frames in one message after the routing id; the rest is cut off.
+    pub frames_max: usize,
+    /// Time for a handshake.
+    pub handshake_timeout: Duration,
+    /// Time for a TCP connection, per address.
+    pub connect_timeout: Duration,
+    /// Time between signs of life that are asked for; zero for none.
+    pub heartbeat_interval: Duration,
+    /// Time for the answer.
+    pub heartbeat_timeout: Duration,
+    /// Time after which the other side may give up on us; at most 65 s.
+    pub heartbeat_ttl: Duration,
+    /// Time that sent data may stay without acknowledgement.
+    pub unacknowledged_timeout: Duration,
+    /// The first pause before connecting again.
+    pub reconnect_delay_first: Duration,
+    /// The longest pause while the broker cannot be reached.
+    pub reconnect_delay_max: Duration,
+    /// The longest pause while the broker refuses us.
+    pub refused_delay_max: Duration,
+}
+
+impl Default for LinkOptions {
+    fn default() -> Self {
+        Self {
+            send_queue: QUEUE_MESSAGES,
+            receive_queue: QUEUE_MESSAGES,
+            frame_bytes_max: FRAME_BYTES_MAX,
+            frames_max: FRAMES_MAX,
+            handshake_timeout: HANDSHAKE_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            heartbeat_timeout: HEARTBEAT_TIMEOUT,
+            heartbeat_ttl: HEARTBEAT_TTL,
+            unacknowledged_timeout: UNACKNOWLEDGED_TIMEOUT,
+            reconnect_delay_first: RECONNECT_DELAY_FIRST,
+            reconnect_delay_max: RECONNECT_DELAY_MAX,
+            refused_delay_max: REFUSED_DELAY_MAX,
+        }
+    }
+}
+
+/// How a router listens.
+#[derive(Debug, Clone, Default)]
+pub struct RouterOptions {
+    /// Bounds and time-outs.
+    pub link: LinkOptions,
+    /// The broker's keys: with them every peer must encrypt, without them none may.
+    pub keys: Option<KeyPair>,
+    /// Who may connect; `None` admits everybody.
+    pub admission: Option<Arc<dyn Admission>>,
+}
+
+/// What a dealer needs to encrypt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DealerKeys {
+    /// Its own pair.
+    pub own: KeyPair,
+    /// The key that the broker must prove to have.
+    pub broker: PublicKey,
+}
+
+/// How a dealer connects.
+#[derive(Debug, Clone, Default)]
+pub struct DealerOptions {
+    /// Bounds and time-outs.
+    pub link: LinkOptions,
+    /// Keys, to encrypt; `None` speaks in the clear.
+    pub keys: Option<DealerKeys>,
+}
