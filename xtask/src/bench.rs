@@ -13,9 +13,6 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     run_quietly(cargo(["build", "--release", "--locked", "--bins"]).args(packages))?;
     let folder = target();
     let mut bench = Command::new(folder.join("release/norfab-bench"));
-    bench
-        .args(arguments)
-        .env("NORFAB_BIN", folder.join("release/norfab"))
-        .env("NORFAB_PEERS", peers::folder());
+    bench.args(arguments).env("NORFAB_BIN", folder.join("release/norfab")).env("NORFAB_PEERS", peers::folder());
     run_quietly(&mut bench)
 }

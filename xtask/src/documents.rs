@@ -11,12 +11,8 @@ pub fn check() -> Result<(), Failure> {
     let mut wrong = Vec::new();
     let mut subcommands: Vec<(String, String)> = Vec::new();
     let mut count = 0;
-    for file in tracked_files()?
-        .into_iter()
-        .filter(|file| file.ends_with(".md"))
-    {
-        let text = fs::read_to_string(root().join(&file))
-            .map_err(|error| format!("cannot read {file}: {error}"))?;
+    for file in tracked_files()?.into_iter().filter(|file| file.ends_with(".md")) {
+        let text = fs::read_to_string(root().join(&file)).map_err(|error| format!("cannot read {file}: {error}"))?;
         let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
         count += 1;
         for name in commands_of(&text, "cargo xtask ") {
@@ -31,10 +27,7 @@ pub fn check() -> Result<(), Failure> {
         }
         for line in code_lines(&text) {
             let command = line.trim().trim_start_matches("$ ");
-            if let Some(name) = commands_of(command, "norfab ")
-                .next()
-                .filter(|_| starts_with_norfab(command))
-            {
+            if let Some(name) = commands_of(command, "norfab ").next().filter(|_| starts_with_norfab(command)) {
                 subcommands.push((file.clone(), name));
             }
         }
@@ -48,33 +41,22 @@ pub fn check() -> Result<(), Failure> {
         }
     }
     if wrong.is_empty() {
-        println!(
-            "{count} documents, {} commands of the binary in them",
-            subcommands.len()
-        );
+        println!("{count} documents, {} commands of the binary in them", subcommands.len());
         return Ok(());
     }
-    Err(format!(
-        "documents that are not true:\n  {}",
-        wrong.join("\n  ")
-    ))
+    Err(format!("documents that are not true:\n  {}", wrong.join("\n  ")))
 }
 
 /// Whether a line of a code block runs our binary, by name or by path.
 fn starts_with_norfab(line: &str) -> bool {
-    line.split_whitespace()
-        .next()
-        .is_some_and(|word| word == "norfab" || word.ends_with("/norfab"))
+    line.split_whitespace().next().is_some_and(|word| word == "norfab" || word.ends_with("/norfab"))
 }
 
 /// The words that follow `prefix`, if they look like the name of a command.
 fn commands_of<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
     text.match_indices(prefix).filter_map(move |(at, _)| {
         let rest = &text[at + prefix.len()..];
-        let name: String = rest
-            .chars()
-            .take_while(|c| c.is_ascii_lowercase() || *c == '-')
-            .collect();
+        let name: String = rest.chars().take_while(|c| c.is_ascii_lowercase() || *c == '-').collect();
         (!name.is_empty() && !name.starts_with('-')).then_some(name)
     })
 }
@@ -121,17 +103,13 @@ mod tests {
     #[test]
     fn commands_are_found_in_text_and_code() {
         let text = "Run `cargo xtask test`.\n```sh\ncargo xtask bench --quick\n```\n";
-        assert_eq!(
-            commands_of(text, "cargo xtask ").collect::<Vec<_>>(),
-            ["test", "bench"]
-        );
+        assert_eq!(commands_of(text, "cargo xtask ").collect::<Vec<_>>(), ["test", "bench"]);
         assert_eq!(commands_of("norfab --version", "norfab ").count(), 0);
     }
 
     #[test]
     fn links_out_of_the_repository_and_anchors_are_not_files() {
-        let text =
-            "[a](docs/a.md#part) [b](https://example.net/x) [c](#here)\n```\n[d](no.md)\n```\n";
+        let text = "[a](docs/a.md#part) [b](https://example.net/x) [c](#here)\n```\n[d](no.md)\n```\n";
         assert_eq!(relative_links(text), ["docs/a.md"]);
     }
 

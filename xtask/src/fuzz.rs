@@ -16,33 +16,20 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
     while let Some(word) = words.next() {
         if word == "--seconds" {
             let number = words.next().ok_or("--seconds needs a number")?;
-            seconds = number
-                .parse()
-                .map_err(|_| format!("--seconds needs a whole number, not {number:?}"))?;
+            seconds = number.parse().map_err(|_| format!("--seconds needs a whole number, not {number:?}"))?;
         } else {
             wanted.push(word.clone());
         }
     }
     let targets = targets()?;
     if let Some(unknown) = wanted.iter().find(|name| !targets.contains(name)) {
-        return Err(format!(
-            "there is no fuzz target {unknown:?}; there are {}",
-            targets.join(", ")
-        ));
+        return Err(format!("there is no fuzz target {unknown:?}; there are {}", targets.join(", ")));
     }
     if !works(&mut cargo(["fuzz", "--version"])) {
-        return Err(
-            "cargo fuzz is not installed; install it with `cargo install cargo-fuzz`".to_owned(),
-        );
+        return Err("cargo fuzz is not installed; install it with `cargo install cargo-fuzz`".to_owned());
     }
     for target in if wanted.is_empty() { &targets } else { &wanted } {
-        let mut command = cargo([
-            "fuzz",
-            "run",
-            target,
-            "--",
-            &format!("-max_total_time={seconds}"),
-        ]);
+        let mut command = cargo(["fuzz", "run", target, "--", &format!("-max_total_time={seconds}")]);
         // The sanitizers of a stable compiler are behind this switch.
         run_program(command.env("RUSTC_BOOTSTRAP", "1"))?;
     }
@@ -51,18 +38,9 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
 
 fn targets() -> Result<Vec<String>, Failure> {
     let folder = root().join("fuzz/fuzz_targets");
-    let entries =
-        fs::read_dir(&folder).map_err(|error| format!("cannot list fuzz/fuzz_targets: {error}"))?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| {
-            entry
-                .ok()?
-                .file_name()
-                .to_str()?
-                .strip_suffix(".rs")
-                .map(str::to_owned)
-        })
-        .collect();
+    let entries = fs::read_dir(&folder).map_err(|error| format!("cannot list fuzz/fuzz_targets: {error}"))?;
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_suffix(".rs").map(str::to_owned)).collect();
     names.sort();
     Ok(names)
 }

@@ -35,8 +35,7 @@ pub fn check() -> Result<(), Failure> {
         let name = format!("{} {}", package.name, package.version);
         match &package.licence {
             None => refused.push(format!("{name}: its manifest names no licence")),
-            Some(expression) => match satisfied(expression, &|licence| ACCEPTED.contains(&licence))
-            {
+            Some(expression) => match satisfied(expression, &|licence| ACCEPTED.contains(&licence)) {
                 Ok(true) => {}
                 Ok(false) => refused.push(format!("{name}: {expression}")),
                 Err(failure) => refused.push(format!("{name}: {failure}")),
@@ -47,8 +46,5 @@ pub fn check() -> Result<(), Failure> {
         println!("{count} dependencies, all under licences that we accept");
         return Ok(());
     }
-    Err(format!(
-        "licences that xtask/src/licences.rs does not accept:\n  {}",
-        refused.join("\n  ")
-    ))
+    Err(format!("licences that xtask/src/licences.rs does not accept:\n  {}", refused.join("\n  ")))
 }

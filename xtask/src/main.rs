@@ -24,51 +24,15 @@ type Failure = String;
 
 /// The commands, with their arguments and what they do. Documents may name only these.
 const COMMANDS: &[(&str, &str, &str)] = &[
-    (
-        "test",
-        "[--keep-going] [--only STEP]",
-        "everything that must hold before a change goes in, step by step",
-    ),
-    (
-        "licences",
-        "",
-        "the licence of every dependency is one that we accept",
-    ),
-    (
-        "duplicates",
-        "",
-        "the shipped binary has no dependency in two versions",
-    ),
-    (
-        "sources",
-        "",
-        "rules for source files that no compiler checks",
-    ),
-    (
-        "documents",
-        "",
-        "documents name commands and files that exist",
-    ),
-    (
-        "peers",
-        "",
-        "make the Python environments of the peer tests in target/peers",
-    ),
-    (
-        "bench",
-        "[--quick] [--json] [FIGURE...]",
-        "our figures beside those of Python NorFab, in one run",
-    ),
-    (
-        "simulate",
-        "[--seeds N] [--first S] [ARGUMENT...]",
-        "the seeded simulation of all three roles",
-    ),
-    (
-        "fuzz",
-        "[TARGET] [--seconds N]",
-        "fuzz one target, or each in turn",
-    ),
+    ("test", "[--keep-going] [--only STEP]", "everything that must hold before a change goes in, step by step"),
+    ("licences", "", "the licence of every dependency is one that we accept"),
+    ("duplicates", "", "the shipped binary has no dependency in two versions"),
+    ("sources", "", "rules for source files that no compiler checks"),
+    ("documents", "", "documents name commands and files that exist"),
+    ("peers", "", "make the Python environments of the peer tests in target/peers"),
+    ("bench", "[--quick] [--json] [FIGURE...]", "our figures beside those of Python NorFab, in one run"),
+    ("simulate", "[--seeds N] [--first S] [ARGUMENT...]", "the seeded simulation of all three roles"),
+    ("fuzz", "[TARGET] [--seconds N]", "fuzz one target, or each in turn"),
 ];
 
 fn main() -> ExitCode {
@@ -111,9 +75,7 @@ fn usage() -> String {
 
 fn no_arguments(arguments: &[String]) -> Result<(), Failure> {
     match arguments.first() {
-        Some(word) => Err(format!(
-            "this command takes no arguments, but {word:?} was given"
-        )),
+        Some(word) => Err(format!("this command takes no arguments, but {word:?} was given")),
         None => Ok(()),
     }
 }

@@ -30,29 +30,14 @@ pub struct Metadata {
 impl Metadata {
     /// Asks cargo, for all platforms.
     pub fn load() -> Result<Self, Failure> {
-        Self::parse(&output(&mut cargo([
-            "metadata",
-            "--format-version",
-            "1",
-            "--locked",
-        ]))?)
+        Self::parse(&output(&mut cargo(["metadata", "--format-version", "1", "--locked"]))?)
     }
 
     /// Asks cargo, for the platform that we run on.
     pub fn load_host() -> Result<Self, Failure> {
         let host = output(&mut cargo(["-vV"]))?;
-        let host = host
-            .lines()
-            .find_map(|line| line.strip_prefix("host: "))
-            .ok_or("cargo does not name its host")?;
-        let arguments = [
-            "metadata",
-            "--format-version",
-            "1",
-            "--locked",
-            "--filter-platform",
-            host,
-        ];
+        let host = host.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("cargo does not name its host")?;
+        let arguments = ["metadata", "--format-version", "1", "--locked", "--filter-platform", host];
         Self::parse(&output(&mut cargo(arguments))?)
     }
 
@@ -63,10 +48,7 @@ impl Metadata {
 
     /// The packages that end up in the package of this name, or build it.
     pub fn reachable(&self, name: &str) -> Result<Vec<&Package>, Failure> {
-        let start = self
-            .packages
-            .iter()
-            .find(|(_, package)| package.ours && package.name == name);
+        let start = self.packages.iter().find(|(_, package)| package.ours && package.name == name);
         let (start, _) = start.ok_or_else(|| format!("the workspace has no package {name:?}"))?;
         let mut seen = BTreeSet::from([start.as_str()]);
         let mut ahead = vec![start.as_str()];
@@ -77,44 +59,28 @@ impl Metadata {
                 }
             }
         }
-        Ok(seen
-            .into_iter()
-            .filter_map(|id| self.packages.get(id))
-            .collect())
+        Ok(seen.into_iter().filter_map(|id| self.packages.get(id)).collect())
     }
 
     fn parse(text: &str) -> Result<Self, Failure> {
-        let json: Value =
-            serde_json::from_str(text).map_err(|error| format!("cargo metadata: {error}"))?;
+        let json: Value = serde_json::from_str(text).map_err(|error| format!("cargo metadata: {error}"))?;
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let mut packages = BTreeMap::new();
         for package in list(&json["packages"]) {
-            let (Some(id), Some(name), Some(version)) = (
-                text(&package["id"]),
-                text(&package["name"]),
-                text(&package["version"]),
-            ) else {
+            let (Some(id), Some(name), Some(version)) =
+                (text(&package["id"]), text(&package["name"]), text(&package["version"]))
+            else {
                 return Err("cargo metadata: a package without id, name or version".to_owned());
             };
             let ours = package["source"].is_null();
-            packages.insert(
-                id,
-                Package {
-                    name,
-                    version,
-                    licence: text(&package["license"]),
-                    ours,
-                },
-            );
+            packages.insert(id, Package { name, version, licence: text(&package["license"]), ours });
         }
         let mut edges: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for node in list(&json["resolve"]["nodes"]) {
             let id = text(&node["id"]).ok_or("cargo metadata: a node without id")?;
             for dependency in list(&node["deps"]) {
-                let shipped = list(&dependency["dep_kinds"])
-                    .iter()
-                    .any(|kind| kind["kind"] != "dev");
+                let shipped = list(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"] != "dev");
                 if let (true, Some(to)) = (shipped, text(&dependency["pkg"])) {
                     edges.entry(id.clone()).or_default().push(to);
                 }
@@ -149,12 +115,8 @@ mod tests {
     #[test]
     fn dependencies_of_tests_are_not_reachable() {
         let metadata = Metadata::parse(TREE).unwrap();
-        let names: Vec<String> = metadata
-            .reachable("app")
-            .unwrap()
-            .iter()
-            .map(|p| format!("{} {}", p.name, p.version))
-            .collect();
+        let names: Vec<String> =
+            metadata.reachable("app").unwrap().iter().map(|p| format!("{} {}", p.name, p.version)).collect();
         assert_eq!(names, ["a 1.0.0", "a 2.0.0", "app 0.1.0"]);
     }
 

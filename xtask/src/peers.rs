@@ -29,13 +29,11 @@ pub fn python(environment: &str) -> PathBuf {
 /// Makes the environments that are missing or that were made from other pins.
 pub fn make() -> Result<(), Failure> {
     let folder = folder();
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     // Another test run may be at it: wait for it, and use what it made.
-    let lock = File::create(folder.join("lock"))
-        .map_err(|error| format!("cannot lock {}: {error}", folder.display()))?;
-    lock.lock()
-        .map_err(|error| format!("cannot lock {}: {error}", folder.display()))?;
+    let lock =
+        File::create(folder.join("lock")).map_err(|error| format!("cannot lock {}: {error}", folder.display()))?;
+    lock.lock().map_err(|error| format!("cannot lock {}: {error}", folder.display()))?;
     let mut missing = Vec::new();
     for name in ENVIRONMENTS {
         let environment = Environment::load(name)?;
@@ -50,14 +48,8 @@ pub fn make() -> Result<(), Failure> {
     }
     let interpreter = interpreter()?;
     let results: Vec<Result<(), Failure>> = thread::scope(|scope| {
-        let makers: Vec<_> = missing
-            .iter()
-            .map(|one| scope.spawn(move || one.make(interpreter)))
-            .collect();
-        makers
-            .into_iter()
-            .map(|maker| maker.join().expect("no maker panics"))
-            .collect()
+        let makers: Vec<_> = missing.iter().map(|one| scope.spawn(move || one.make(interpreter))).collect();
+        makers.into_iter().map(|maker| maker.join().expect("no maker panics")).collect()
     });
     results.into_iter().collect()
 }
@@ -76,11 +68,7 @@ impl Environment {
         let pins = fs::read_to_string(&requirements)
             .map_err(|error| format!("cannot read {}: {error}", requirements.display()))?;
         let stamp = format!("{}\n{pins}", folder().join(name).display());
-        Ok(Self {
-            name,
-            requirements,
-            stamp,
-        })
+        Ok(Self { name, requirements, stamp })
     }
 
     fn is_made(&self) -> bool {
@@ -93,33 +81,17 @@ impl Environment {
         let place = folder().join(self.name);
         eprintln!("making {} with {interpreter}", self.name);
         if place.exists() {
-            fs::remove_dir_all(&place)
-                .map_err(|error| format!("cannot remove {}: {error}", place.display()))?;
+            fs::remove_dir_all(&place).map_err(|error| format!("cannot remove {}: {error}", place.display()))?;
         }
         let log = folder().join(format!("{}.log", self.name));
-        logged(
-            Command::new(interpreter).args(["-m", "venv"]).arg(&place),
-            &log,
-        )?;
+        logged(Command::new(interpreter).args(["-m", "venv"]).arg(&place), &log)?;
         let mut pip = Command::new(python(self.name));
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--requirement",
-        ]);
+        pip.args(["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--requirement"]);
         logged(pip.arg(&self.requirements), &log)?;
         let check = ["-m", "pip", "check", "--disable-pip-version-check"];
         logged(Command::new(python(self.name)).args(check), &log)?;
-        fs::write(self.stamp_file(), &self.stamp)
-            .map_err(|error| format!("cannot write the stamp: {error}"))?;
-        eprintln!(
-            "made {} in {:.0} s",
-            self.name,
-            began.elapsed().as_secs_f64()
-        );
+        fs::write(self.stamp_file(), &self.stamp).map_err(|error| format!("cannot write the stamp: {error}"))?;
+        eprintln!("made {} in {:.0} s", self.name, began.elapsed().as_secs_f64());
         Ok(())
     }
 
@@ -130,11 +102,8 @@ impl Environment {
 
 /// The first interpreter that can make environments.
 fn interpreter() -> Result<&'static str, Failure> {
-    let fits =
-        "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))";
-    let found = INTERPRETERS
-        .iter()
-        .find(|name| works(Command::new(name).args(["-c", fits])));
+    let fits = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))";
+    let found = INTERPRETERS.iter().find(|name| works(Command::new(name).args(["-c", fits])));
     found.copied().ok_or_else(|| {
         format!(
             "no Python 3.11 or 3.12 with venv among {}; on Debian 12 `apt-get install python3-venv` brings it",
@@ -145,24 +114,11 @@ fn interpreter() -> Result<&'static str, Failure> {
 
 /// Runs a program that says a lot, and shows what it said only if it failed.
 fn logged(command: &mut Command, log: &Path) -> Result<(), Failure> {
-    let failure = |error: std::io::Error| {
-        format!(
-            "cannot run {:?} with its log at {}: {error}",
-            command,
-            log.display()
-        )
-    };
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .open(log)
-        .map_err(failure)?;
+    let failure =
+        |error: std::io::Error| format!("cannot run {:?} with its log at {}: {error}", command, log.display());
+    let file = File::options().create(true).append(true).open(log).map_err(failure)?;
     let errors = file.try_clone().map_err(|error| error.to_string())?;
-    let status = command
-        .stdin(Stdio::null())
-        .stdout(file)
-        .stderr(errors)
-        .status();
+    let status = command.stdin(Stdio::null()).stdout(file).stderr(errors).status();
     let status = status.map_err(|error| format!("cannot run {command:?}: {error}"))?;
     if status.success() {
         return Ok(());

@@ -5,13 +5,6 @@ use crate::process::{cargo, run as run_program};
 
 /// Passes everything on to the simulation, which knows its arguments: `--seeds N --first S`.
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
-    let mut command = cargo([
-        "run",
-        "--release",
-        "--quiet",
-        "--package",
-        "norfab-simulation",
-        "--",
-    ]);
+    let mut command = cargo(["run", "--release", "--quiet", "--package", "norfab-simulation", "--"]);
     run_program(command.args(arguments))
 }

@@ -6,23 +6,11 @@ use crate::Failure;
 /// `Apache-2.0 WITH LLVM-exception`.
 pub fn satisfied(expression: &str, accepted: &dyn Fn(&str) -> bool) -> Result<bool, Failure> {
     // Old manifests separate alternatives with a slash.
-    let spaced = expression
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        .replace('/', " OR ");
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut parser = Parser {
-        words: &words,
-        accepted,
-    };
-    let met = parser
-        .any()
-        .ok_or_else(|| format!("cannot read the licence expression {expression:?}"))?;
-    if parser.words.is_empty() {
-        Ok(met)
-    } else {
-        Err(format!("cannot read the licence expression {expression:?}"))
-    }
+    let mut parser = Parser { words: &words, accepted };
+    let met = parser.any().ok_or_else(|| format!("cannot read the licence expression {expression:?}"))?;
+    if parser.words.is_empty() { Ok(met) } else { Err(format!("cannot read the licence expression {expression:?}")) }
 }
 
 struct Parser<'a> {
@@ -85,10 +73,7 @@ mod tests {
     use super::satisfied;
 
     fn met(expression: &str) -> bool {
-        satisfied(expression, &|name| {
-            ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"].contains(&name)
-        })
-        .unwrap()
+        satisfied(expression, &|name| ["MIT", "Zlib", "Apache-2.0 WITH LLVM-exception"].contains(&name)).unwrap()
     }
 
     #[test]

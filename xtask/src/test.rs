@@ -14,88 +14,31 @@ struct Step {
 
 /// The steps. The cheap ones come first; the tests come last, so that their summary ends the output.
 const STEPS: &[Step] = &[
-    Step {
-        name: "format",
-        what: "formatting",
-        run: format,
-    },
-    Step {
-        name: "sources",
-        what: "rules for source files",
-        run: sources::check,
-    },
-    Step {
-        name: "licences",
-        what: "licences of dependencies",
-        run: licences::check,
-    },
-    Step {
-        name: "duplicates",
-        what: "versions of dependencies",
-        run: duplicates::check,
-    },
-    Step {
-        name: "clippy",
-        what: "clippy",
-        run: clippy,
-    },
-    Step {
-        name: "build",
-        what: "build",
-        run: build,
-    },
-    Step {
-        name: "documents",
-        what: "commands and links in documents",
-        run: documents::check,
-    },
-    Step {
-        name: "rustdoc",
-        what: "documentation of the code",
-        run: rustdoc,
-    },
-    Step {
-        name: "peers",
-        what: "Python environments",
-        run: peers::make,
-    },
-    Step {
-        name: "doctests",
-        what: "tests in the documentation",
-        run: doctests,
-    },
-    Step {
-        name: "tests",
-        what: "tests",
-        run: tests,
-    },
+    Step { name: "format", what: "formatting", run: format },
+    Step { name: "sources", what: "rules for source files", run: sources::check },
+    Step { name: "licences", what: "licences of dependencies", run: licences::check },
+    Step { name: "duplicates", what: "versions of dependencies", run: duplicates::check },
+    Step { name: "clippy", what: "clippy", run: clippy },
+    Step { name: "build", what: "build", run: build },
+    Step { name: "documents", what: "commands and links in documents", run: documents::check },
+    Step { name: "rustdoc", what: "documentation of the code", run: rustdoc },
+    Step { name: "peers", what: "Python environments", run: peers::make },
+    Step { name: "doctests", what: "tests in the documentation", run: doctests },
+    Step { name: "tests", what: "tests", run: tests },
 ];
 
 /// Runs all steps, or the ones that `--only` names.
 pub fn run_steps(only: &[&str], keep_going: bool) -> Result<(), Failure> {
-    let steps: Vec<&Step> = STEPS
-        .iter()
-        .filter(|step| only.is_empty() || only.contains(&step.name))
-        .collect();
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| only.is_empty() || only.contains(&step.name)).collect();
     let start = Instant::now();
     let mut failed = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        println!(
-            "\n== {}/{} {} ({})",
-            index + 1,
-            steps.len(),
-            step.what,
-            step.name
-        );
+        println!("\n== {}/{} {} ({})", index + 1, steps.len(), step.what, step.name);
         let began = Instant::now();
         match (step.run)() {
             Ok(()) => println!("-- {} ok, {}", step.name, seconds(began.elapsed())),
             Err(failure) => {
-                println!(
-                    "-- {} failed, {}: {failure}",
-                    step.name,
-                    seconds(began.elapsed())
-                );
+                println!("-- {} failed, {}: {failure}", step.name, seconds(began.elapsed()));
                 failed.push(step.name);
                 if !keep_going {
                     break;
@@ -104,17 +47,10 @@ pub fn run_steps(only: &[&str], keep_going: bool) -> Result<(), Failure> {
         }
     }
     if failed.is_empty() {
-        println!(
-            "\nall {} steps passed in {}",
-            steps.len(),
-            seconds(start.elapsed())
-        );
+        println!("\nall {} steps passed in {}", steps.len(), seconds(start.elapsed()));
         return Ok(());
     }
-    Err(format!(
-        "failed: {}; run one alone with `cargo xtask test --only STEP`",
-        failed.join(", ")
-    ))
+    Err(format!("failed: {}; run one alone with `cargo xtask test --only STEP`", failed.join(", ")))
 }
 
 /// The command with its arguments.
@@ -129,17 +65,12 @@ pub fn command(arguments: &[String]) -> Result<(), Failure> {
                 let name = words.next().ok_or("--only needs the name of a step")?;
                 if !STEPS.iter().any(|step| step.name == name) {
                     let names: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-                    return Err(format!(
-                        "there is no step {name:?}; the steps are {}",
-                        names.join(", ")
-                    ));
+                    return Err(format!("there is no step {name:?}; the steps are {}", names.join(", ")));
                 }
                 only.push(name.as_str());
             }
             other => {
-                return Err(format!(
-                    "unknown argument {other:?}; known are --keep-going and --only STEP"
-                ));
+                return Err(format!("unknown argument {other:?}; known are --keep-going and --only STEP"));
             }
         }
     }
@@ -151,74 +82,29 @@ fn format() -> Result<(), Failure> {
 }
 
 fn clippy() -> Result<(), Failure> {
-    run(&mut cargo([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+    run(&mut cargo(["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-D", "warnings"]))
 }
 
 fn build() -> Result<(), Failure> {
     // All targets, as the tests have them: another choice would build the dependencies a second time.
-    run(&mut cargo([
-        "build",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--quiet",
-    ]))
+    run(&mut cargo(["build", "--workspace", "--all-targets", "--locked", "--quiet"]))
 }
 
 fn rustdoc() -> Result<(), Failure> {
-    let mut command = cargo([
-        "doc",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-        "--locked",
-        "--quiet",
-    ]);
+    let mut command = cargo(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"]);
     run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 fn doctests() -> Result<(), Failure> {
-    run(&mut cargo([
-        "test",
-        "--workspace",
-        "--doc",
-        "--locked",
-        "--quiet",
-    ]))
+    run(&mut cargo(["test", "--workspace", "--doc", "--locked", "--quiet"]))
 }
 
 fn tests() -> Result<(), Failure> {
     let mut command = if works(&mut cargo(["nextest", "--version"])) {
-        cargo([
-            "nextest",
-            "run",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--cargo-quiet",
-            "--no-fail-fast",
-        ])
+        cargo(["nextest", "run", "--workspace", "--all-targets", "--locked", "--cargo-quiet", "--no-fail-fast"])
     } else {
-        println!(
-            "cargo nextest is not installed, so the tests run through cargo test, one binary after the other"
-        );
-        cargo([
-            "test",
-            "--workspace",
-            "--all-targets",
-            "--locked",
-            "--quiet",
-            "--no-fail-fast",
-        ])
+        println!("cargo nextest is not installed, so the tests run through cargo test, one binary after the other");
+        cargo(["test", "--workspace", "--all-targets", "--locked", "--quiet", "--no-fail-fast"])
     };
     // Cargo tells the path of a binary only to the tests of its own package.
     run(command.env("NORFAB_BIN", target().join("debug/norfab")))
