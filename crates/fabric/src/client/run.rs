@@ -249,7 +249,7 @@ impl Run {
                     mailbox.close();
                 }
                 // Who asked may have gone.
-                drop(known.send(active));
+                known.send(active).ok();
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),

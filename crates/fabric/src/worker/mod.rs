@@ -88,8 +88,8 @@ impl WorkerHandle {
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
                 run.run();
-                // Nobody may wait for the end any more.
-                drop(ended_sender.send(()));
+                // Nobody waits for the end where this fails.
+                ended_sender.send(()).ok();
             })
             .map_err(|error| StartError::Thread { role: format!("worker {identity}"), error })?;
         Ok(Self { identity, service, commands, state, ended })

@@ -1,0 +1,225 @@
+//! A fabric in one process, with real sockets, keys and databases.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use norfab_fabric::broker::{BrokerHandle, BrokerInformation, BrokerOptions};
+use norfab_fabric::client::{ClientHandle, ClientOptions, JobSpec};
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
+use norfab_jobs::{SqliteClientStore, SqliteWorkerStore};
+use norfab_protocol::broker::BrokerConfig;
+use norfab_protocol::client::ClientConfig;
+use norfab_protocol::worker::WorkerConfig;
+use norfab_protocol::{Identity, ServiceName, TaskName};
+use norfab_service::{BuiltinPolicy, NoInput, Question, Service, Task, TaskContext};
+use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Router, RouterOptions};
+use serde_json::{Map, Value, json};
+
+/// Longest that a test waits for anything.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+pub fn kwargs(value: Value) -> Map<String, Value> {
+    value.as_object().cloned().expect("an object")
+}
+
+pub fn management() -> ServiceName {
+    ServiceName::parse("mmi.service.broker").expect("a name")
+}
+
+pub fn spec(task: &str) -> JobSpec {
+    let mut spec = JobSpec::new(ServiceName::parse("s").expect("a name"), TaskName::parse(task).expect("a name"));
+    spec.timeout = PATIENCE;
+    if task == "ok" {
+        spec.kwargs = kwargs(json!({"a": 1}));
+    }
+    spec
+}
+
+pub async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while Instant::now() < end {
+        if check().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("not within {PATIENCE:?}: {what}");
+}
+
+struct Information;
+
+impl BrokerInformation for Information {
+    fn worker_inventory(&self, name: &str) -> Result<Option<Value>, String> {
+        Ok((name != "ghost").then(|| json!({"service": "s"})))
+    }
+    fn inventory(&self) -> Result<Value, String> {
+        Ok(json!({}))
+    }
+    fn logs(&self, _: &Map<String, Value>) -> Result<Vec<Value>, String> {
+        Ok(Vec::new())
+    }
+    fn status(&self) -> Value {
+        json!({"directories": {}, "security": {}})
+    }
+}
+
+pub struct Fabric {
+    context: Context,
+    keys: KeyPair,
+    broker: Option<BrokerHandle>,
+    pub endpoint: String,
+    folder: tempfile::TempDir,
+    workers: BTreeMap<String, WorkerHandle>,
+}
+
+impl Fabric {
+    pub fn start() -> Self {
+        let context = Context::new().expect("a context");
+        let keys = KeyPair::generate();
+        let broker = broker(&context, &keys, "tcp://127.0.0.1:*");
+        let endpoint = broker.endpoint().to_owned();
+        let folder = tempfile::tempdir().expect("a folder");
+        Self { context, keys, broker: Some(broker), endpoint, folder, workers: BTreeMap::new() }
+    }
+
+    pub async fn restart_broker(&mut self) {
+        self.broker.take().expect("a broker").stop().await;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            // The port may still be held for a moment.
+            let options = RouterOptions { keys: Some(self.keys.clone()), ..RouterOptions::default() };
+            match Router::bind(&self.context, &self.endpoint, options) {
+                Ok(router) => {
+                    self.broker = Some(start_broker(router));
+                    return;
+                }
+                Err(error) if Instant::now() > end => panic!("{error}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    fn dealer(&self, name: &str) -> Box<Dealer> {
+        let keys = DealerKeys { own: KeyPair::generate(), broker: self.keys.public };
+        let options = DealerOptions { keys: Some(keys), ..DealerOptions::default() };
+        Box::new(Dealer::connect(&self.context, &self.endpoint, name.as_bytes(), options).expect("a dealer"))
+    }
+
+    fn database(&self, name: &str) -> PathBuf {
+        self.folder.path().join(format!("{name}.db"))
+    }
+
+    pub async fn worker(&mut self, name: &str) {
+        self.worker_with(name, 5).await;
+    }
+
+    pub async fn worker_with(&mut self, name: &str, max_concurrent_jobs: usize) {
+        let mut config =
+            WorkerConfig::new(Identity::parse(name).expect("a name"), ServiceName::parse("s").expect("a name"));
+        config.max_concurrent_jobs = max_concurrent_jobs;
+        let path = self.database(name);
+        let options = WorkerOptions {
+            config,
+            link: self.dealer(name),
+            store: Box::new(move || Ok(Box::new(SqliteWorkerStore::open(&path, "now")?))),
+            service: Arc::new(service()),
+            inventory: Arc::new(json!({"service": "s"})),
+            runtime: tokio::runtime::Handle::current(),
+            result_bytes_max: RESULT_BYTES_MAX,
+            endpoint: self.endpoint.clone(),
+            status: json!({}),
+            fetched_files_dir: self.folder.path().join("fetched"),
+            logs: Arc::new(|_| Ok(Vec::new())),
+            log_events: false,
+        };
+        let worker = WorkerHandle::start(options).expect("a worker");
+        self.workers.insert(name.to_owned(), worker);
+        eventually("the worker is registered", async || self.is_registered(name).await).await;
+    }
+
+    pub async fn is_registered(&self, name: &str) -> bool {
+        let Some(broker) = &self.broker else { return false };
+        let statistics = broker.statistics().await.expect("a broker");
+        let workers = statistics["workers"].as_array().expect("a list");
+        workers.iter().any(|worker| worker["name"] == name)
+    }
+
+    pub async fn stop_worker(&mut self, name: &str) {
+        self.workers.remove(name).expect("a worker").stop(Duration::ZERO).await;
+    }
+
+    pub async fn client(&self, name: &str) -> ClientHandle {
+        let path = self.database(name);
+        let options = ClientOptions {
+            identity: Identity::parse(name).expect("a name"),
+            config: ClientConfig::default(),
+            link: self.dealer(name),
+            store: Box::new(move || Ok(Box::new(SqliteClientStore::open(&path, "now")?))),
+        };
+        ClientHandle::start(options).expect("a client")
+    }
+
+    pub async fn stored_jobs(&self, worker: &str) -> u64 {
+        use norfab_jobs::WorkerStore;
+        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        store.statistics().expect("statistics").total_jobs()
+    }
+
+    pub async fn stop(mut self) {
+        for (_, worker) in std::mem::take(&mut self.workers) {
+            worker.stop(Duration::from_secs(1)).await;
+        }
+        if let Some(broker) = self.broker.take() {
+            broker.stop().await;
+        }
+    }
+}
+
+fn broker(context: &Context, keys: &KeyPair, endpoint: &str) -> BrokerHandle {
+    let options = RouterOptions { keys: Some(keys.clone()), ..RouterOptions::default() };
+    start_broker(Router::bind(context, endpoint, options).expect("a router"))
+}
+
+fn start_broker(router: Router) -> BrokerHandle {
+    BrokerHandle::start(BrokerOptions {
+        name: "NFPBroker".to_owned(),
+        config: BrokerConfig::default(),
+        link: Box::new(router),
+        information: Arc::new(Information),
+    })
+    .expect("a broker")
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct OkInput {
+    a: i64,
+}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct BigInput {
+    bytes: usize,
+}
+
+fn service() -> Service {
+    Service::new(ServiceName::parse("s").expect("a name"))
+        .task(Task::new("ok", "Returns its argument.", async |_: TaskContext, input: OkInput| {
+            Ok(json!({"a": input.a}))
+        }))
+        .task(Task::new("big", "Returns a long text.", async |_: TaskContext, input: BigInput| {
+            Ok(json!("x".repeat(input.bytes)))
+        }))
+        .task(Task::new("ask", "Asks.", async |context: TaskContext, NoInput {}| {
+            Ok(context.ask(Question::new("proceed?")).await?)
+        }))
+        .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
+            context.cancelled().cancelled().await;
+            Ok(json!("ended early"))
+        }))
+        .with_builtin_tasks(BuiltinPolicy::default())
+}
