@@ -9,6 +9,7 @@
 //! `message` wrap libzmq; `endpoint`, `dial` and `monitor` serve the dealer's way to a connection.
 
 mod admission;
+pub mod certificate;
 mod context;
 mod dealer;
 mod dial;
@@ -27,6 +28,7 @@ mod socket;
 mod waker;
 
 pub use admission::{AddressAllowlist, Admission, AllowAny, AllowlistError, Mechanism, PeerHello, Verdict};
+pub use certificate::KeyFolder;
 pub use context::{Context, has_curve, zmq_version};
 pub use dealer::Dealer;
 pub use endpoint::Endpoint;
