@@ -141,6 +141,9 @@ fn tidy(schema: &mut Value) {
     for key in ["anyOf", "oneOf", "allOf", "prefixItems"] {
         if let Some(Value::Array(inner)) = object.get_mut(key) {
             inner.iter_mut().for_each(tidy);
+            if key == "anyOf" {
+                *inner = inner.drain(..).flat_map(alternatives).collect();
+            }
         }
     }
     if let Some(Value::Object(definitions)) = object.get_mut("$defs") {
@@ -213,6 +216,18 @@ fn split_types(object: &mut Map<String, Value>) {
     }
     let forms = forms.into_iter().map(Value::Object).collect();
     object.insert("anyOf".to_owned(), Value::Array(forms));
+}
+
+/// Alternatives of an alternative are alternatives themselves.
+fn alternatives(form: Value) -> Vec<Value> {
+    match form {
+        Value::Object(mut object) if object.len() == 1 => match object.shift_remove("anyOf") {
+            Some(Value::Array(forms)) => forms,
+            Some(other) => vec![json!({ "anyOf": other })],
+            None => vec![Value::Object(object)],
+        },
+        other => vec![other],
+    }
 }
 
 fn sort_keys(object: &mut Map<String, Value>) {
