@@ -14,15 +14,16 @@ pub const RETENTION_BYTES_MAX: u64 = 1 << 30;
 /// Most jobs that one step of pruning removes, so that the writer is soon back at its queue.
 pub const PRUNED_JOBS_MAX: usize = 256;
 
-/// Which finished jobs stay. A job goes when it breaks any of the three; unfinished jobs always stay, and count for nothing
-/// but bytes.
+/// Which finished jobs stay. They go in the order in which they were stored, while the first of them breaks any of the
+/// three rules; so one that ran for hours may keep later ones for as long. Unfinished jobs always stay, and count for
+/// nothing but bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Time since the job finished.
     pub age_max: Duration,
-    /// Number of finished jobs; the ones that finished first go first.
+    /// Number of finished jobs.
     pub jobs_max: u64,
-    /// Bytes that the database uses; the ones that finished first go first.
+    /// Bytes that the database uses.
     pub bytes_max: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct Pruned {
 }
 
 impl Retention {
-    /// The one rule: whether the finished job that ended first goes, while `finished_jobs` are kept and `bytes` are used.
+    /// The one rule: whether the finished job that was stored first goes, while `finished_jobs` are kept and `bytes` are used.
     pub(crate) fn ends(&self, finished: f64, now: f64, finished_jobs: u64, bytes: u64) -> bool {
         now - finished > self.age_max.as_secs_f64() || finished_jobs > self.jobs_max || bytes > self.bytes_max
     }

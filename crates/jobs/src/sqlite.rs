@@ -45,6 +45,38 @@ struct Database {
     /// Pages written to the log since it was last written back, about.
     log_pages: usize,
     page_bytes: u64,
+    counts: Counts,
+}
+
+/// Jobs by state, counted once and kept up to date, because counting reads the whole table.
+#[derive(Default)]
+struct Counts {
+    /// `None` until somebody asks.
+    by_state: Option<BTreeMap<String, u64>>,
+    /// What the transaction changes so far: from which state to which.
+    changes: Vec<(Option<&'static str>, &'static str)>,
+    /// Differs when another process wrote.
+    version: u64,
+}
+
+impl Counts {
+    fn change(&mut self, from: Option<&'static str>, to: &'static str) {
+        if self.by_state.is_some() {
+            self.changes.push((from, to));
+        }
+    }
+
+    fn commit(&mut self) {
+        let Some(by_state) = &mut self.by_state else {
+            return;
+        };
+        for (from, to) in self.changes.drain(..) {
+            if let Some(count) = from.and_then(|from| by_state.get_mut(from)) {
+                *count = count.saturating_sub(1);
+            }
+            *by_state.entry(to.to_owned()).or_insert(0) += 1;
+        }
+    }
 }
 
 impl Database {
@@ -54,12 +86,17 @@ impl Database {
         &mut self,
         operations: usize,
         bytes: usize,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+        work: impl FnOnce(&Connection, &mut Counts) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let connection = &self.connection;
+        let counts = &mut self.counts;
         let result = statement(connection, "BEGIN IMMEDIATE")
-            .and_then(|()| work(connection))
+            .and_then(|()| work(connection, counts))
             .and_then(|done| statement(connection, "COMMIT").map(|()| done));
+        match &result {
+            Ok(_) => counts.commit(),
+            Err(_) => counts.changes.clear(),
+        }
         if result.is_err() && !connection.is_autocommit() {
             // Its failure changes nothing: the next BEGIN would fail and say so.
             drop(statement(connection, "ROLLBACK"));
@@ -92,18 +129,25 @@ impl Database {
         live_bytes(&self.connection, self.page_bytes).map_err(|error| self.error(error))
     }
 
-    fn statistics<State: Ord>(&self, parse: impl Fn(&str) -> Option<State>) -> Result<Statistics<State>, StoreError> {
-        let count = || {
-            let mut jobs_by_state = BTreeMap::new();
-            let mut statement = self.connection.prepare_cached("SELECT state, count(*) FROM job GROUP BY state")?;
-            let mut rows = statement.query([])?;
-            while let Some(row) = rows.next()? {
-                let state = parsed(row, 0, &parse)?;
-                jobs_by_state.insert(state, row.get::<_, i64>(1)?.unsigned_abs());
-            }
-            Ok(jobs_by_state)
-        };
-        Ok(Statistics { jobs_by_state: count().map_err(|error| self.error(error))?, bytes: self.bytes()? })
+    fn statistics<State: Ord>(
+        &mut self,
+        parse: impl Fn(&str) -> Option<State>,
+    ) -> Result<Statistics<State>, StoreError> {
+        let version = self.number("PRAGMA data_version")?;
+        if self.counts.by_state.is_none() || self.counts.version != version {
+            let by_state = count(&self.connection).map_err(|error| self.error(error))?;
+            self.counts.by_state = Some(by_state);
+            self.counts.version = version;
+        }
+        let mut jobs_by_state = BTreeMap::new();
+        for (text, count) in self.counts.by_state.iter().flatten().filter(|(_, count)| **count > 0) {
+            let state = parse(text).ok_or_else(|| StoreError::Row {
+                path: self.path.clone(),
+                error: format!("{count} jobs are in the unknown state {text:?}"),
+            })?;
+            jobs_by_state.insert(state, *count);
+        }
+        Ok(Statistics { jobs_by_state, bytes: self.bytes()? })
     }
 
     /// `tables` belong to the job by their column `job`.
@@ -114,12 +158,12 @@ impl Database {
             .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
             .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
             .collect();
-        let pruned = self.transaction(0, 0, |connection| {
+        let pruned = self.transaction(0, 0, |connection, _| {
             let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
             let candidates = connection
                 .prepare_cached(
                     "SELECT number, finished FROM job WHERE finished IS NOT NULL \
-                     ORDER BY finished, submitted, id LIMIT ?1",
+                     ORDER BY number LIMIT ?1",
                 )?
                 .query_map([PRUNED_JOBS_MAX as i64], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, f64>(1)?)))?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
@@ -145,6 +189,7 @@ impl Database {
             Ok(pruned)
         })?;
         self.log_pages += pruned.jobs as usize;
+        self.counts.by_state = None;
         self.shrink()?;
         Ok(pruned)
     }
@@ -170,6 +215,13 @@ impl Database {
         self.log_pages = CHECKPOINT_PAGES;
         Ok(())
     }
+}
+
+fn count(connection: &Connection) -> rusqlite::Result<BTreeMap<String, u64>> {
+    connection
+        .prepare_cached("SELECT state, count(*) FROM job GROUP BY state")?
+        .query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?
+        .collect()
 }
 
 fn live_bytes(connection: &Connection, page_bytes: u64) -> rusqlite::Result<u64> {

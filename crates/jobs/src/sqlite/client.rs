@@ -7,7 +7,7 @@ use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
-use super::{Database, SetAside, blob, parsed, signed, unreadable};
+use super::{Counts, Database, SetAside, blob, parsed, signed, unreadable};
 use crate::client::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_insert, check_open,
     check_progress,
@@ -62,8 +62,8 @@ impl Store for SqliteClientStore {
 
     fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
         let bytes = operations.iter().map(Operation::bytes).sum();
-        self.database.transaction(operations.len(), bytes, |connection| {
-            operations.iter().map(|operation| apply_one(connection, operation)).collect()
+        self.database.transaction(operations.len(), bytes, |connection, counts| {
+            operations.iter().map(|operation| apply_one(connection, counts, operation)).collect()
         })
     }
 
@@ -146,10 +146,10 @@ impl ClientStore for SqliteClientStore {
     }
 }
 
-fn apply_one(connection: &Connection, operation: &ClientOperation) -> rusqlite::Result<Outcome> {
+fn apply_one(connection: &Connection, counts: &mut Counts, operation: &ClientOperation) -> rusqlite::Result<Outcome> {
     match operation {
         ClientOperation::Insert(job) => match check_insert(job) {
-            Ok(()) => insert(connection, job),
+            Ok(()) => insert(connection, counts, job),
             refused => Ok(refused),
         },
         ClientOperation::Progress { id, state, dispatched, started, completed, errors, finished } => {
@@ -160,7 +160,7 @@ fn apply_one(connection: &Connection, operation: &ClientOperation) -> rusqlite::
             connection
                 .prepare_cached(
                     "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
-                     errors = ?6, finished = ?7 WHERE number = ?1",
+                     errors = ?6 WHERE number = ?1",
                 )?
                 .execute(params![
                     number,
@@ -168,9 +168,15 @@ fn apply_one(connection: &Connection, operation: &ClientOperation) -> rusqlite::
                     names(dispatched),
                     names(started),
                     names(completed),
-                    serde_json::json!(errors).to_string(),
-                    finished
+                    serde_json::json!(errors).to_string()
                 ])?;
+            if finished.is_some() {
+                // A statement of its own, because each that names the end writes the index of unfinished jobs.
+                connection
+                    .prepare_cached("UPDATE job SET finished = ?2 WHERE number = ?1")?
+                    .execute(params![number, finished])?;
+            }
+            counts.change(current.map(ClientState::as_str), state.as_str());
             Ok(Ok(()))
         }
         ClientOperation::Result { id, worker, payload } => {
@@ -201,7 +207,7 @@ fn apply_one(connection: &Connection, operation: &ClientOperation) -> rusqlite::
     }
 }
 
-fn insert(connection: &Connection, job: &ClientJob) -> rusqlite::Result<Outcome> {
+fn insert(connection: &Connection, counts: &mut Counts, job: &ClientJob) -> rusqlite::Result<Outcome> {
     let inserted = connection
         .prepare_cached(
             "INSERT INTO job (id, service, task, target, timeout, submitted, deadline, state, \
@@ -228,6 +234,7 @@ fn insert(connection: &Connection, job: &ClientJob) -> rusqlite::Result<Outcome>
     if inserted == 0 {
         return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
     }
+    counts.change(None, job.state.as_str());
     blob::insert_body(connection, connection.last_insert_rowid(), &job.body)?;
     Ok(Ok(()))
 }

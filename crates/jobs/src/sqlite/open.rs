@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Database, number, store_error};
+use super::{Counts, Database, number, store_error};
 use crate::error::StoreError;
 
 /// How long a write waits for another process that reads or prunes the same file.
@@ -71,7 +71,7 @@ impl Database {
     }
 
     fn new(connection: Connection, path: PathBuf, page_bytes: u64, set_aside: Option<SetAside>) -> Self {
-        Self { connection, path, set_aside, log_pages: 0, page_bytes }
+        Self { connection, path, set_aside, log_pages: 0, page_bytes, counts: Counts::default() }
     }
 }
 
@@ -149,12 +149,14 @@ fn connect(path: &Path, kind: &Kind) -> Result<(Connection, u64), StoreError> {
     Ok((connection, page_bytes))
 }
 
-/// Settings of the connection. `auto_vacuum` takes effect in a new file only, and must come before the journal mode,
-/// which writes the first page.
+/// Settings of the connection. They leave a file that is not new as it is, because it may be damaged. `auto_vacuum` must
+/// come before the journal mode, which writes the first page.
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    if number(connection, "PRAGMA page_count")? == 0 {
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL;")?;
+    }
     connection.execute_batch(
-        "PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = NORMAL;
          PRAGMA cache_size = -256;
          PRAGMA mmap_size = 0;

@@ -7,7 +7,7 @@ use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
-use super::{Database, SetAside, blob, parsed, signed};
+use super::{Counts, Database, SetAside, blob, parsed, signed};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Statistics, Store};
@@ -60,8 +60,8 @@ impl Store for SqliteWorkerStore {
 
     fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
         let bytes = operations.iter().map(Operation::bytes).sum();
-        self.database.transaction(operations.len(), bytes, |connection| {
-            operations.iter().map(|operation| apply_one(connection, operation)).collect()
+        self.database.transaction(operations.len(), bytes, |connection, counts| {
+            operations.iter().map(|operation| apply_one(connection, counts, operation)).collect()
         })
     }
 
@@ -158,18 +158,20 @@ impl WorkerStore for SqliteWorkerStore {
     }
 }
 
-fn apply_one(connection: &Connection, operation: &WorkerOperation) -> rusqlite::Result<Outcome> {
+fn apply_one(connection: &Connection, counts: &mut Counts, operation: &WorkerOperation) -> rusqlite::Result<Outcome> {
     match operation {
         WorkerOperation::Insert(job) => match check_insert(job) {
-            Ok(()) => insert(connection, job),
+            Ok(()) => insert(connection, counts, job),
             refused => Ok(refused),
         },
         WorkerOperation::State { id, state, at } => {
             let (number, current) = find(connection, id)?;
-            match Course::advance(id, current, *state, *at) {
-                Ok(course) => update(connection, number, &course).map(Ok),
-                Err(refused) => Ok(Err(refused)),
-            }
+            let course = match Course::advance(id, current, *state, *at) {
+                Ok(course) => course,
+                Err(refused) => return Ok(Err(refused)),
+            };
+            let from = current.map(|course| course.state);
+            update(connection, counts, number, from, &course).map(Ok)
         }
         WorkerOperation::Finish { id, state, at, payload } => {
             let (number, current) = find(connection, id)?;
@@ -177,7 +179,8 @@ fn apply_one(connection: &Connection, operation: &WorkerOperation) -> rusqlite::
                 Ok(course) => course,
                 Err(refused) => return Ok(Err(refused)),
             };
-            update(connection, number, &course)?;
+            let from = current.map(|course| course.state);
+            update(connection, counts, number, from, &course)?;
             let mut insert = connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
             for (part, data) in blob::parts(payload) {
                 insert.execute(params![number, part, data])?;
@@ -195,7 +198,7 @@ fn apply_one(connection: &Connection, operation: &WorkerOperation) -> rusqlite::
     }
 }
 
-fn insert(connection: &Connection, job: &WorkerJob) -> rusqlite::Result<Outcome> {
+fn insert(connection: &Connection, counts: &mut Counts, job: &WorkerJob) -> rusqlite::Result<Outcome> {
     let inserted = connection
         .prepare_cached(
             "INSERT INTO job (id, client, task, timeout, submitted, deadline, state, attempts, \
@@ -218,18 +221,34 @@ fn insert(connection: &Connection, job: &WorkerJob) -> rusqlite::Result<Outcome>
     if inserted == 0 {
         return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
     }
+    counts.change(None, job.state.as_str());
     blob::insert_body(connection, connection.last_insert_rowid(), &job.body)?;
     Ok(Ok(()))
 }
 
-fn update(connection: &Connection, number: i64, course: &Course) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
+fn update(
+    connection: &Connection,
+    counts: &mut Counts,
+    number: i64,
+    from: Option<WorkerState>,
+    course: &Course,
+) -> rusqlite::Result<()> {
+    // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
+    let sql = match course.finished {
+        None => "UPDATE job SET state = ?2, attempts = ?3, started = ?4 WHERE number = ?1",
+        Some(_) => {
             "UPDATE job SET state = ?2, attempts = ?3, started = ?4, finished = ?5 \
-             WHERE number = ?1",
-        )?
-        .execute(params![number, course.state.as_str(), course.attempts, course.started, course.finished])
-        .map(|_| ())
+             WHERE number = ?1"
+        }
+    };
+    let mut update = connection.prepare_cached(sql)?;
+    let state = course.state.as_str();
+    match course.finished {
+        None => update.execute(params![number, state, course.attempts, course.started])?,
+        Some(end) => update.execute(params![number, state, course.attempts, course.started, end])?,
+    };
+    counts.change(from.map(WorkerState::as_str), state);
+    Ok(())
 }
 
 /// The row's number, meaningless without a course, and the job's course.

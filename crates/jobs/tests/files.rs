@@ -1,0 +1,201 @@
+//! What happens to the files of the databases.
+
+mod samples;
+
+use std::path::Path;
+
+use norfab_jobs::*;
+use rusqlite::Connection;
+use samples::*;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn filled(path: &Path, jobs: usize) {
+    let mut store = SqliteClientStore::open(path, STAMP).expect("a database");
+    let mut operations: Vec<_> = (0..jobs).map(client_insert).collect();
+    operations.extend((0..jobs).map(|number| result(number, "worker-1", &large(5000))));
+    assert!(store.apply(&operations).expect("a batch").iter().all(Result::is_ok));
+}
+
+#[test]
+fn what_was_stored_is_there_after_a_restart() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 10);
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    assert_eq!(store.set_aside(), None);
+    assert_eq!(store.unfinished(None, 100).expect("a query").len(), 10);
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_a_new_one_begins() {
+    type Damage = fn(&Path);
+    let damages: [(&str, Damage); 3] = [
+        ("no header", |path| std::fs::write(path, large(20_000)).expect("a file")),
+        ("cut off", |path| {
+            let bytes = std::fs::read(path).expect("a file");
+            std::fs::write(path, &bytes[..bytes.len() / 2]).expect("a file");
+        }),
+        ("pages overwritten", |path| {
+            let mut bytes = std::fs::read(path).expect("a file");
+            bytes[3 * 4096..12 * 4096].fill(0xa5);
+            std::fs::write(path, bytes).expect("a file");
+        }),
+    ];
+    for (what, damage) in damages {
+        let folder = folder();
+        let path = folder.path().join("jobs.db");
+        filled(&path, 50);
+        damage(&path);
+        let damaged = std::fs::read(&path).expect("a file");
+        let mut store = SqliteClientStore::open(&path, STAMP).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let set_aside = store.set_aside().unwrap_or_else(|| panic!("{what}: not found")).clone();
+        assert_eq!(set_aside.moved_to, folder.path().join(format!("jobs.db.damaged-{STAMP}")));
+        let message = set_aside.to_string();
+        assert!(message.contains("was damaged") && message.contains("a new one was begun"), "{message}");
+        assert!(std::fs::read(&set_aside.moved_to).expect("the old file") == damaged, "{what}: changed");
+        assert_eq!(store.apply(&[client_insert(1)]), Ok(vec![Ok(())]), "{what}");
+        drop(store);
+        // A second damage within the same stamp keeps the first file.
+        std::fs::write(&path, large(20_000)).expect("a file");
+        let store = SqliteClientStore::open(&path, STAMP).expect("a database");
+        let second = store.set_aside().expect("damage").moved_to.clone();
+        assert_ne!(second, set_aside.moved_to);
+        assert!(std::fs::read(&set_aside.moved_to).expect("the old file") == damaged, "{what}: overwritten");
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 1);
+    let connection = Connection::open(&path).expect("a database");
+    connection.pragma_update(None, "user_version", 99).expect("a version");
+    drop(connection);
+    let error = SqliteClientStore::open(&path, STAMP).err().expect("a refusal");
+    let path_text = path.display();
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the job database {path_text} has schema version 99, this program knows up to 1: run the newer program, or move the file away"
+        )
+    );
+    let connection = Connection::open(&path).expect("a database");
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("a version");
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn files_of_others_are_refused_and_left_alone() {
+    let folder = folder();
+    let of_client = folder.path().join("client.db");
+    filled(&of_client, 1);
+    let error = SqliteWorkerStore::open(&of_client, STAMP).err().expect("a refusal");
+    assert!(matches!(error, StoreError::Foreign { expected: "worker", .. }), "{error}");
+
+    let of_other = folder.path().join("other.db");
+    let connection = Connection::open(&of_other).expect("a database");
+    connection.execute_batch("CREATE TABLE jobs (uuid TEXT PRIMARY KEY)").expect("a table");
+    drop(connection);
+    let error = SqliteClientStore::open(&of_other, STAMP).err().expect("a refusal");
+    assert!(matches!(error, StoreError::Foreign { expected: "client", found: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_folder_that_does_not_exist_is_named() {
+    let folder = folder();
+    let path = folder.path().join("nowhere").join("jobs.db");
+    let error = SqliteClientStore::open(&path, STAMP).err().expect("a refusal");
+    assert!(error.to_string().contains("nowhere"), "{error}");
+    assert!(matches!(error, StoreError::File { .. }), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn only_the_owner_may_read_the_files() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    for widened in [false, true] {
+        let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+        store.apply(&[client_insert(usize::from(widened))]).expect("a batch");
+        let mut names = 0;
+        for entry in folder.path().read_dir().expect("a folder") {
+            let entry = entry.expect("an entry");
+            let mode = entry.metadata().expect("metadata").permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{:?}", entry.file_name());
+            names += 1;
+        }
+        assert_eq!(names, 3, "the database, its log and its index");
+        drop(store);
+        // Somebody copied it carelessly: the next start corrects it.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("permissions");
+    }
+}
+
+#[test]
+fn a_full_disk_fails_whole_batches_until_there_is_space() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    store.limit_pages(100).expect("a limit");
+    store.apply(&[client_insert(0)]).expect("a batch");
+    let too_much = [client_insert(1), progress(0, ClientState::Started), result(0, "worker-1", &large(1 << 20))];
+    let error = store.apply(&too_much).expect_err("no space");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
+    assert!(error.to_string().contains("no space left"), "{error}");
+    // Nothing of the batch is there.
+    assert_eq!(store.job(&id(1)), Ok(None));
+    assert_eq!(store.job(&id(0)).expect("a query").expect("a job").job.state, ClientState::New);
+    store.limit_pages(1 << 20).expect("a limit");
+    assert_eq!(store.apply(&too_much), Ok(vec![Ok(()); 3]));
+}
+
+#[test]
+fn pruning_shrinks_the_file() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    for number in 0..8 {
+        let operations = [worker_insert(number), finish(number, WorkerState::Completed, &large(4 << 20))];
+        store.apply(&operations).expect("a batch");
+        store.tidy().expect("tidied");
+    }
+    let before = path.metadata().expect("a file").len();
+    assert!(before > 30 << 20, "{before} bytes");
+    while store.prune(&Retention { jobs_max: 1, ..Retention::default() }, NOW).expect("a step").more {}
+    store.tidy().expect("tidied");
+    let after = path.metadata().expect("a file").len();
+    assert!(after < 8 << 20, "{after} bytes after {before}");
+    assert!(store.result(&id(7)).expect("a query").expect("a job").1.expect("a result") == large(4 << 20));
+}
+
+#[test]
+fn the_log_stays_small() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    for number in 0..5000 {
+        store.apply(&[worker_insert(number), finish(number, WorkerState::Completed, &large(3000))]).expect("a batch");
+        store.tidy().expect("tidied");
+    }
+    let log = folder.path().join("jobs.db-wal").metadata().expect("a log").len();
+    assert!(log <= 16 << 20, "{log} bytes");
+}
+
+#[test]
+fn another_process_may_read_and_prune_meanwhile() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut one = SqliteClientStore::open(&path, STAMP).expect("a database");
+    let mut other = SqliteClientStore::open(&path, STAMP).expect("a database");
+    one.apply(&[client_insert(1), client_insert(2), progress(2, ClientState::Failed)]).expect("a batch");
+    assert_eq!(one.statistics().expect("a query").total_jobs(), 2);
+    assert_eq!(other.unfinished(None, 10).expect("a query").len(), 1);
+    other.prune(&Retention { jobs_max: 0, ..Retention::default() }, NOW).expect("a step");
+    assert_eq!(one.statistics().expect("a query").total_jobs(), 1);
+    assert_eq!(one.apply(&[progress(1, ClientState::Started)]), Ok(vec![Ok(())]));
+}
