@@ -31,8 +31,9 @@ pub const BATCH_OPERATIONS_MAX: usize = 512;
 /// Bytes after which a commit takes no further operation, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
-/// Stack of the thread: SQLite needs a few tens of KiB, and a process may have hundreds of these threads.
-pub const THREAD_STACK_BYTES: usize = 256 << 10;
+/// Stack of the thread. SQLite without optimisation overflows 256 KiB when it opens a database. A process may have hundreds of
+/// these threads, but pages of a stack that are never touched cost address space only.
+pub const THREAD_STACK_BYTES: usize = 1 << 20;
 
 /// What became of an operation that was submitted with a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
