@@ -1,1 +1,76 @@
-//! The filesharing service: listing, details and streaming of files.
+//! The filesharing service: listing, details and streaming of the files below one folder.
+//!
+//! [`service`] makes it from a worker's inventory. Every access goes through one handle of the shared folder, name by
+//! name, so that no URL and no link leads out of it, whatever happens to the tree in the meantime.
+//!
+//! Reading order: [`inventory`] (which folder), `url` (what a client asks for), `hidden` (what is never served), `folder`
+//! (opening below the handle), `listing`, `details` with `digest`, and `fetch` (the tasks).
+#![warn(missing_docs)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use norfab_service::{NoInput, Service, Task, TaskContext};
+use serde_json::{Value, json};
+
+mod details;
+mod digest;
+mod error;
+mod fetch;
+mod folder;
+mod hidden;
+pub mod inventory;
+mod listing;
+mod share;
+mod thread;
+mod url;
+
+pub use details::URLS_MAX;
+pub use error::FileSharingError;
+pub use fetch::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_TIMEOUT_SECONDS_DEFAULT, CHUNK_TIMEOUT_SECONDS_MAX};
+pub use listing::{LIST_ENTRIES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
+pub use url::URL_BYTES_MAX;
+
+use inventory::Settings;
+use share::Share;
+
+/// The service as the inventory of a worker describes it: see [`inventory`]. A relative `base_dir` is below
+/// `default_base_dir`, which is shared itself where the inventory names no folder. The folder is created if it is missing.
+///
+/// The tasks that every worker has, `get_inventory` and `get_version` among them, are added by the worker.
+///
+/// Errors: a key of the inventory has a value that cannot be, or the folder cannot be made or read.
+pub fn service(inventory: &Value, default_base_dir: &Path) -> Result<Service, FileSharingError> {
+    let settings = Settings::read(inventory, default_base_dir)?;
+    settings.prepare()?;
+    let share = Arc::new(Share::new(settings.base_dir));
+    let service = Service::new(settings.service)
+        .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))
+        .version("platform", std::env::consts::OS)
+        // Keys that clients of the Python service look for: neither is part of this one.
+        .version("python", "")
+        .version("gitpython", "")
+        .task(presented(listing::list_task(&share), "List Files"))
+        .task(presented(listing::walk_task(&share), "Walk Files"))
+        .task(presented(details::task(&share), "Get File Details"))
+        .task(presented(fetch::task(&share), "Fetch File"))
+        .task(presented(status_task(), "Get Status"));
+    Ok(service)
+}
+
+fn status_task() -> Task {
+    Task::new("get_status", "Tells that the service runs.", async |_: TaskContext, _: NoInput| Ok("OK"))
+}
+
+/// Every task only reads: REST clients may GET it, and agents have better ways to files.
+fn presented(task: Task, title: &str) -> Task {
+    task.idempotent().fastapi(json!({"methods": ["GET"]})).agent(json!({"enabled": false})).mcp(json!({
+        "annotations": {
+            "title": title,
+            "readOnlyHint": true,
+            "destructiveHint": false,
+            "idempotentHint": true,
+            "openWorldHint": false,
+        }
+    }))
+}

@@ -1,0 +1,135 @@
+//! The keys of a worker's inventory that this service reads. Others are let be.
+//!
+//! | key | what | default |
+//! |---|---|---|
+//! | `service` | the name under which workers register | `filesharing` |
+//! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
+//! | `remotes` | must be absent or empty: git remotes are not supported | none |
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use norfab_service::ServiceName;
+use serde_json::Value;
+
+use crate::error::FileSharingError;
+
+/// The name of the service where the inventory names none.
+pub const DEFAULT_SERVICE: &str = "filesharing";
+
+/// What the service is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The name under which workers register.
+    pub service: ServiceName,
+    /// The folder to share.
+    pub base_dir: PathBuf,
+}
+
+impl Settings {
+    /// Reads the inventory of a worker. An inventory of null has no keys. Errors: a key has a value that cannot be.
+    pub fn read(inventory: &Value, default_base_dir: &Path) -> Result<Self, FileSharingError> {
+        if !matches!(inventory, Value::Object(_) | Value::Null) {
+            return Err(FileSharingError::NoObject { found: kind(inventory) });
+        }
+        let name = match inventory.get("service") {
+            None | Some(Value::Null) => DEFAULT_SERVICE,
+            Some(Value::String(name)) => name,
+            Some(other) => return Err(wrong("service", "a string", other)),
+        };
+        let service =
+            ServiceName::parse(name).map_err(|error| FileSharingError::ServiceName { problem: error.to_string() })?;
+        let base_dir = match inventory.get("base_dir") {
+            None | Some(Value::Null) => default_base_dir.to_owned(),
+            Some(Value::String(path)) if !path.is_empty() && !path.contains('\0') => default_base_dir.join(path),
+            Some(other) => return Err(wrong("base_dir", "the path of a folder", other)),
+        };
+        match inventory.get("remotes") {
+            None | Some(Value::Null) => {}
+            Some(Value::Array(remotes)) if remotes.is_empty() => {}
+            Some(Value::Array(_)) => return Err(FileSharingError::Remotes),
+            Some(other) => return Err(wrong("remotes", "a list", other)),
+        }
+        Ok(Self { service, base_dir })
+    }
+
+    /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
+    pub fn prepare(&self) -> Result<(), FileSharingError> {
+        let made = fs::create_dir_all(&self.base_dir).and_then(|()| fs::read_dir(&self.base_dir));
+        match made {
+            Ok(_) => Ok(()),
+            Err(source) => Err(FileSharingError::Folder { path: self.base_dir.clone(), source }),
+        }
+    }
+}
+
+fn wrong(key: &'static str, expected: &'static str, found: &Value) -> FileSharingError {
+    let found = match found {
+        Value::String(text) => format!("{text:?}"),
+        other => kind(other).to_owned(),
+    };
+    FileSharingError::Key { key, expected, found }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(inventory: Value) -> Result<Settings, String> {
+        Settings::read(&inventory, Path::new("/srv/fabric")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn an_inventory_without_keys_shares_the_default_folder_under_the_default_name() {
+        let expected = Settings {
+            service: ServiceName::parse("filesharing").expect("a name"),
+            base_dir: PathBuf::from("/srv/fabric"),
+        };
+        assert_eq!(read(json!({})), Ok(expected.clone()));
+        assert_eq!(read(json!({"extra": 1, "remotes": []})), Ok(expected.clone()));
+        assert_eq!(read(Value::Null), Ok(expected));
+    }
+
+    #[test]
+    fn a_relative_folder_is_below_the_default_one_and_an_absolute_one_is_itself() {
+        let folder = |base_dir: &str| read(json!({"base_dir": base_dir})).map(|settings| settings.base_dir);
+        assert_eq!(folder("shared/files"), Ok(PathBuf::from("/srv/fabric/shared/files")));
+        assert_eq!(folder("/data"), Ok(PathBuf::from("/data")));
+    }
+
+    #[test]
+    fn values_that_cannot_be_are_refused_with_their_key() {
+        let refused = |inventory: Value| read(inventory).expect_err("refused");
+        assert_eq!(
+            refused(json!([])),
+            "the inventory of the worker is a list: it must be an object of keys and values"
+        );
+        assert_eq!(
+            refused(json!({"base_dir": ""})),
+            "inventory key 'base_dir': expected the path of a folder, found \"\""
+        );
+        assert_eq!(
+            refused(json!({"base_dir": 7})),
+            "inventory key 'base_dir': expected the path of a folder, found a number"
+        );
+        assert_eq!(
+            refused(json!({"service": false})),
+            "inventory key 'service': expected a string, found true or false"
+        );
+        assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
+        assert!(refused(json!({"remotes": [{"name": "r"}]})).starts_with("inventory key 'remotes': "));
+    }
+}

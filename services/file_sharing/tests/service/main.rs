@@ -1,0 +1,7 @@
+//! The service as its clients see it: recorded jobs of the Python service, hostile URLs, and transfers.
+
+mod containment;
+mod recorded;
+mod start;
+mod transfer;
+mod tree;
