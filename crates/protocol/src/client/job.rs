@@ -124,7 +124,8 @@ pub struct RestoredClientJob {
 pub(super) struct Job {
     pub(super) request: JobRequest,
     pub(super) state: JobState,
-    pub(super) stored: bool,
+    /// The store said no: it has no row of this job.
+    pub(super) refused_by_store: bool,
     pub(super) posts: u32,
     pub(super) dispatched: Option<Vec<Identity>>,
     pub(super) started: BTreeSet<Identity>,
@@ -145,7 +146,7 @@ impl Job {
         Self {
             request,
             state: JobState::New,
-            stored: false,
+            refused_by_store: false,
             posts: 0,
             dispatched: None,
             started: BTreeSet::new(),
@@ -165,7 +166,6 @@ impl Job {
         let RestoredClientJob { request, state, dispatched, started, completed } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
-        job.stored = true;
         job.dispatched = (!dispatched.is_empty()).then_some(dispatched);
         job.state = if job.dispatched.is_some() { state } else { JobState::New };
         job.started = started.into_iter().collect();
@@ -228,6 +228,12 @@ impl Job {
         }
         self.announced.insert(worker.clone(), now);
         true
+    }
+
+    /// Whether a 202 with this target is the answer to the POST. Before it only an announced result makes us ask, and that
+    /// asks one worker.
+    pub(super) fn is_dispatch(&self, target: &str) -> bool {
+        self.announced.is_empty() || self.request.target.as_str() == target
     }
 
     pub(super) fn next_wake(&self) -> Instant {

@@ -223,12 +223,12 @@ impl Client {
         };
         match outcome {
             Ok(()) => {
-                job.stored = true;
                 self.update(id.clone(), JobUpdate::Stored);
                 self.waiting.push_back(id);
                 self.post_waiting(now);
             }
             Err(error) => {
+                job.refused_by_store = true;
                 let errors = vec![format!("the job could not be stored and was not sent: {error}")];
                 self.finish(now, &id, JobState::Failed, errors);
             }
@@ -239,11 +239,18 @@ impl Client {
     pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
         let job = Job::restored(restored);
         let id = job.request.job.clone();
-        let posted = !matches!(job.state, JobState::New | JobState::Submitting);
+        let (posted, late) = (job.dispatched.is_some(), job.request.deadline <= now);
         self.jobs.insert(id.clone(), job);
         if posted {
             self.in_flight += 1;
-            self.ask(now, &id);
+        }
+        if late {
+            self.expire(now, &id);
+        } else if posted {
+            // The process may have ended between the last result and the end of the job.
+            if !self.complete_if_done(now, &id) {
+                self.ask(now, &id);
+            }
         } else {
             self.waiting.push_back(id.clone());
             self.timers.set(id, now);
@@ -410,7 +417,8 @@ impl Client {
         while self.in_flight < self.config.in_flight_max
             && let Some(id) = self.waiting.pop_front()
         {
-            if self.jobs.contains_key(&id) {
+            // One whose deadline has passed ends with the next look at the timers.
+            if self.jobs.get(&id).is_some_and(|job| job.request.deadline > now) {
                 self.in_flight += 1;
                 self.post(now, &id);
             }
@@ -510,7 +518,7 @@ impl Client {
             Status::DISPATCHED => {
                 let body: Dispatched = body::decode("a dispatch", &payload)?;
                 self.broker_remembers = body.fabric.is_some();
-                self.dispatched(now, &id, body.workers);
+                self.dispatched(now, &id, &body.target, body.workers);
             }
             Status::ACCEPTED => {
                 let body: Accepted = body::decode("an acceptance", &payload)?;
@@ -533,13 +541,14 @@ impl Client {
         Ok(())
     }
 
-    fn dispatched(&mut self, now: Instant, id: &JobId, workers: Vec<Identity>) {
+    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>) {
         let first = self.config.get_first;
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        // A 202 comes for every GET too, with the workers of that GET: only the first one counts.
-        if job.dispatched.is_some() {
+        // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
+        // for nobody says nothing.
+        if job.dispatched.is_some() || workers.is_empty() || !job.is_dispatch(target) {
             return;
         }
         job.dispatched = Some(workers.clone());
@@ -759,7 +768,9 @@ impl Client {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
         job.state = state;
-        if job.stored {
+        // Also where the store has not confirmed the job yet: it does things in order, and a job that ended must not be
+        // found unfinished after a restart.
+        if !job.refused_by_store {
             self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
         }
         let reason = match state {

@@ -330,7 +330,7 @@ fn after_a_restart_posted_jobs_are_asked_about_and_others_posted_with_their_old_
     let mut job = restored(&bench, "3", JobState::New, &[]);
     job.request.deadline = bench.now;
     bench.client.restore(bench.now, job);
-    assert_eq!(bench.after(0.0).outcome.map(|outcome| outcome.state), Some(JobState::Stale));
+    assert_eq!(bench.drain().outcome.map(|outcome| outcome.state), Some(JobState::Stale));
 }
 
 #[test]
@@ -371,4 +371,77 @@ fn a_cancelled_job_ends_here_and_its_workers_are_told() {
     let outcome = did.outcome.expect("the end");
     assert_eq!((outcome.state, &*outcome.errors[0]), (JobState::Cancelled, "cancelled by me: typo"));
     assert!(bench.result("1", "a").results.is_empty());
+}
+
+#[test]
+fn the_dispatch_of_a_question_does_not_say_who_has_the_job() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    // The 202 of the POST is lost; a worker announces its result and is asked.
+    let did = bench.event("1", "a", "result_ready", "completed", json!({}));
+    assert_eq!((did.sent[0].0, &*did.sent[0].1), (Command::Get, r#"["a"]"#));
+    let dispatch = |target: &str, workers: &[&str]| json!({"workers": workers, "uuid": "1", "target": target, "status": "DISPATCHED", "service": "s"});
+    bench.reply("0x05", "1", "202", dispatch(r#"["a"]"#, &["a"]));
+    assert!(bench.result("1", "a").outcome.is_none(), "others may have the job too");
+    bench.reply("0x05", "1", "202", dispatch("all", &["a", "b"]));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_dispatch_to_nobody_completes_nothing() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    assert!(bench.dispatched("1", &[]).outcome.is_none());
+    bench.dispatched("1", &["a"]);
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_job_whose_results_are_all_stored_completes_at_the_restart() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "all");
+    let workers = vec![name("a"), name("b")];
+    bench.client.restore(
+        bench.now,
+        RestoredClientJob {
+            request,
+            state: JobState::Started,
+            dispatched: workers.clone(),
+            started: workers.clone(),
+            completed: workers,
+        },
+    );
+    assert_eq!(bench.drain().outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_job_whose_deadline_passed_while_the_process_was_away_is_not_posted() {
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "any");
+    request.deadline = bench.now;
+    bench.client.restore(
+        bench.now,
+        RestoredClientJob { request, state: JobState::New, dispatched: vec![], started: vec![], completed: vec![] },
+    );
+    let did = bench.drain();
+    assert!(did.sent.is_empty());
+    assert_eq!(did.outcome.map(|outcome| outcome.state), Some(JobState::Stale));
+}
+
+#[test]
+fn a_job_that_is_cancelled_while_it_is_being_stored_is_not_found_unfinished_later() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.drain();
+    bench.client.cancel(bench.now, &id("1"), "me", None);
+    let stored = std::iter::from_fn(|| bench.client.poll_output()).any(|output| {
+        matches!(
+            output,
+            ClientOutput::Store(ClientStoreOperation::Progress(Progress { state: JobState::Cancelled, .. }), None)
+        )
+    });
+    assert!(stored, "the row says cancelled as soon as there is one");
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    assert!(bench.drain().sent.is_empty(), "and it is not posted");
 }
