@@ -278,6 +278,8 @@ struct ActiveJob {
     deadline: Option<Instant>,
     phase: Phase,
     questions: Vec<InputRequest>,
+    /// It was cancelled while it was being stored.
+    cancelled: Option<Abandoned>,
     abandoned: bool,
 }
 
@@ -338,6 +340,7 @@ impl Worker {
             deadline: request.timeout.map(|_| now + remaining),
             phase: if started { Phase::Running } else { Phase::Queued },
             questions: Vec::new(),
+            cancelled: None,
             abandoned: false,
         };
         self.jobs.insert(job.clone(), active);
@@ -439,7 +442,8 @@ impl Worker {
         answered: Option<&str>,
         body: Bytes,
     ) -> Result<(), NotTaken> {
-        let active = self.jobs.get_mut(job).ok_or(NotTaken::NoSuchJob)?;
+        let active = self.jobs.get_mut(job).filter(|active| active.phase == Phase::Running);
+        let active = active.ok_or(NotTaken::NoSuchJob)?;
         let waited = !active.questions.is_empty();
         match class {
             EventType::InputRequest => {
@@ -467,7 +471,8 @@ impl Worker {
 
     /// A running task sends bytes. Errors: the job does not run.
     pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
-        let client = self.jobs.get(job).ok_or(NotTaken::NoSuchJob)?.client.clone();
+        let active = self.jobs.get(job).filter(|active| active.phase == Phase::Running);
+        let client = active.ok_or(NotTaken::NoSuchJob)?.client.clone();
         let reply = WorkerReply { client, job: job.clone(), status: Status::OK, payload: bytes };
         self.send(&WorkerMessage::Stream(reply), Class::Data);
         Ok(())
@@ -619,6 +624,7 @@ impl Worker {
             deadline: request.timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
             phase: Phase::Storing,
             questions: Vec::new(),
+            cancelled: None,
             abandoned: false,
         };
         self.jobs.insert(job.clone(), active);
@@ -648,8 +654,12 @@ impl Worker {
         match outcome {
             Ok(()) => {
                 active.phase = Phase::Queued;
-                self.queue.push_back(job.clone());
-                self.accept(client, job);
+                let cancelled = active.cancelled.take();
+                self.accept(client, job.clone());
+                match cancelled {
+                    Some(why) => self.abandon(&job, why),
+                    None => self.queue.push_back(job),
+                }
                 self.start_jobs(now);
             }
             Err(StoreFailure::Duplicate) => {
@@ -735,13 +745,14 @@ impl Worker {
         let Delivery { client, job, body } = delivery;
         let reason = body::decode::<CancelBody>("a cancellation", &body).unwrap_or_default().reason;
         let why = Abandoned::Cancelled { by: client, reason };
-        let Some(active) = self.jobs.get(&job) else {
+        let Some(active) = self.jobs.get_mut(&job) else {
             return;
         };
         match active.phase {
             Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
             Phase::Queued => self.abandon(&job, why),
-            Phase::Storing | Phase::Finishing { .. } => {}
+            Phase::Storing => active.cancelled = Some(why),
+            Phase::Finishing { .. } => {}
         }
     }
 

@@ -287,3 +287,29 @@ fn a_silent_broker_is_asked_with_ready_after_two_beats_and_left_after_the_hold_t
     let did = bench.drain();
     assert_eq!(did, [Did::Note, Did::Sent(Command::Disconnect, vec!["s".into()]), Did::Reconnect]);
 }
+
+#[test]
+fn a_job_that_is_cancelled_while_it_is_being_stored_does_not_run() {
+    let mut bench = Bench::new(1);
+    bench.post("1");
+    assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), []);
+    let did = bench.store(WorkerToken::Insert(job("1")));
+    assert!(matches!(did[0], Did::Sent(Command::Response, _)), "{did:?}");
+    assert!(matches!(did[1], Did::Abandoned(Abandoned::Cancelled { .. })), "{did:?}");
+    assert_eq!(did.len(), 2);
+    assert_eq!(bench.finish("1"), [Did::Stored("finish")]);
+}
+
+#[test]
+fn a_task_that_has_ended_can_report_nothing_more() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.finish("1");
+    let body = Bytes::from_static(b"{}");
+    assert_eq!(
+        bench.worker.event(&job("1"), EventType::Progress, None, None, body.clone()),
+        Err(NotTaken::NoSuchJob),
+        "its row says that it is finished"
+    );
+    assert_eq!(bench.worker.stream(&job("1"), body), Err(NotTaken::NoSuchJob));
+}
