@@ -207,6 +207,8 @@ struct Dispatch {
     chosen: VecDeque<Identity>,
     /// For target `any`: others to try when the chosen one cannot be reached.
     others: Vec<Identity>,
+    /// A POST that was handed on before: `reached` is who got it then.
+    repeated: bool,
     reached: Vec<Identity>,
     in_flight: Option<Identity>,
 }
@@ -322,7 +324,9 @@ impl Broker {
                 return Some(output);
             }
             let dispatch = self.dispatch.as_mut()?;
-            if let Some(reached) = dispatch.in_flight.take() {
+            if let Some(reached) = dispatch.in_flight.take()
+                && !dispatch.repeated
+            {
                 dispatch.reached.push(reached);
             }
             if let Some(worker) = dispatch.chosen.pop_front() {
@@ -432,8 +436,16 @@ impl Broker {
             self.note(BrokerNote::Refused { peer: client.to_string(), error });
             return;
         }
-        let (chosen, others) = self.choose(&client, &request);
-        if chosen.is_empty() {
+        // A repeated POST goes to those that got the first, and to nobody else even if they are away: they have the job,
+        // and the client goes on asking for them.
+        let repeated = self.remembered_workers(&client, &request);
+        let (chosen, others) = match &repeated {
+            Some(workers) => {
+                (workers.iter().filter(|worker| self.registry.contains(worker)).cloned().collect(), Vec::new())
+            }
+            None => self.choose(&request),
+        };
+        if chosen.is_empty() && repeated.is_none() {
             self.refuse_target(&client, request);
             return;
         }
@@ -444,7 +456,8 @@ impl Broker {
                     request,
                     chosen: chosen.into(),
                     others,
-                    reached: Vec::new(),
+                    repeated: repeated.is_some(),
+                    reached: repeated.unwrap_or_default(),
                     in_flight: None,
                 });
             }
@@ -459,17 +472,16 @@ impl Broker {
         }
     }
 
-    /// Whom a request is for, and for target `any` who could stand in.
-    fn choose(&mut self, client: &Identity, request: &ClientMessage) -> (Vec<Identity>, Vec<Identity>) {
-        if request.command == ClientCommand::Post
-            && let Some(workers) = self.remembered.get(client, &request.job)
-        {
-            let workers: Vec<Identity> =
-                workers.iter().filter(|worker| self.registry.contains(worker)).cloned().collect();
-            if !workers.is_empty() {
-                return (workers, Vec::new());
-            }
+    /// To whom a POST went before.
+    fn remembered_workers(&self, client: &Identity, request: &ClientMessage) -> Option<Vec<Identity>> {
+        match request.command {
+            ClientCommand::Post => self.remembered.get(client, &request.job).map(<[Identity]>::to_vec),
+            _ => None,
         }
+    }
+
+    /// Whom a request is for, and for target `any` who could stand in.
+    fn choose(&mut self, request: &ClientMessage) -> (Vec<Identity>, Vec<Identity>) {
         let every = request.service.as_str() == EVERY_SERVICE;
         let members = self.registry.members(&request.service);
         if !every && members.is_empty() {

@@ -146,6 +146,22 @@ fn a_repeated_post_goes_where_the_first_went() {
 }
 
 #[test]
+fn a_repeated_post_goes_to_nobody_else_while_its_worker_is_away() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    assert_eq!(to_workers(&bench.post("s", "any", "1")), ["a"]);
+    bench.ready("b", "s");
+    bench.from("a", &["NFPW01", "0x03", "s"]);
+    let sent = bench.post("s", "any", "1");
+    assert_eq!((to_workers(&sent), status(&sent)), (vec![], "202"), "it may run at a: {sent:?}");
+    assert!(sent[0].rest[3].contains(r#""workers":["a"]"#), "{sent:?}");
+    bench.ready("a", "s");
+    bench.input("client", &["NFPC01", "0x04", "s", "any", "1", "{}"]);
+    let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
+    assert_eq!(status(&sent), "202", "also while it cannot be reached: {sent:?}");
+}
+
+#[test]
 fn an_unregistered_worker_is_told_to_register_once_a_second() {
     let mut bench = Bench::new();
     let sent = bench.from("a", &["NFPW01", "0x02", "s"]);
