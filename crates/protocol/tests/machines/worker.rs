@@ -1,0 +1,276 @@
+//! Operations on the worker.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use arbitrary::Arbitrary;
+use bytes::Bytes;
+use norfab_protocol::EventType;
+use norfab_protocol::body::InputRequest;
+use norfab_protocol::frame::Status;
+use norfab_protocol::message::WorkerMessage;
+use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::worker::{
+    Class, Ending, LoadedJob, StoreFailure, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation, WorkerToken,
+    result_reply,
+};
+
+use super::{Body, CLIENTS, JOBS, frames, job_id, pick, service_name, worker_name};
+
+#[derive(Debug, Clone, Arbitrary)]
+pub enum WorkerOperation {
+    Delivery {
+        command: u8,
+        client: u8,
+        job: u8,
+        body: Body,
+    },
+    Keepalive,
+    Disconnect,
+    Raw {
+        frames: Vec<Vec<u8>>,
+    },
+    Pass {
+        milliseconds: u16,
+    },
+    /// The store does the next thing that it was told.
+    Stored {
+        fails: bool,
+    },
+    Loaded,
+    Event {
+        job: u8,
+        kind: u8,
+        question: u8,
+    },
+    Stream {
+        job: u8,
+    },
+    Finish {
+        job: u8,
+        ending: u8,
+    },
+    Stop,
+}
+
+const COMMANDS: &[&str] = &["0x04", "0x06", "0x10", "0x07", "0x05", "0x99"];
+
+/// Most outputs of one input beside the jobs that it starts or gives up.
+const OUTPUTS_MAX: usize = 8;
+
+#[derive(Default)]
+struct StoredJob {
+    payload: Option<Bytes>,
+}
+
+struct Run {
+    worker: Worker,
+    now: Instant,
+    store: BTreeMap<JobId, StoredJob>,
+    pending: VecDeque<(WorkerStoreOperation, WorkerToken)>,
+    loads: VecDeque<(JobId, Identity)>,
+    started: BTreeSet<JobId>,
+    /// Jobs that the store keeps, or kept when it was asked.
+    inserted: BTreeSet<JobId>,
+    finish_answered: BTreeSet<JobId>,
+    posts: usize,
+    stopped: bool,
+}
+
+/// Runs operations one after the other and checks the worker after each. Panics where something does not hold.
+pub fn run(operations: &[WorkerOperation]) {
+    let now = Instant::now();
+    let mut config = WorkerConfig::new(worker_name(0), service_name(0));
+    config.max_concurrent_jobs = 2;
+    config.jobs_max = 3;
+    let mut run = Run {
+        worker: Worker::new(config, now),
+        now,
+        store: BTreeMap::new(),
+        pending: VecDeque::new(),
+        loads: VecDeque::new(),
+        started: BTreeSet::new(),
+        inserted: BTreeSet::new(),
+        finish_answered: BTreeSet::new(),
+        posts: 0,
+        stopped: false,
+    };
+    run.worker.connected(now);
+    run.drain();
+    for operation in operations {
+        run.operate(operation);
+        run.drain();
+        assert!(run.worker.running() <= 2, "no more than may run");
+    }
+    run.wind_down();
+}
+
+impl Run {
+    fn operate(&mut self, operation: &WorkerOperation) {
+        match operation {
+            WorkerOperation::Delivery { command, client, job, body } => {
+                let (command, client, job) = (pick(COMMANDS, *command), pick(CLIENTS, *client), pick(JOBS, *job));
+                self.posts += usize::from(command == "0x04");
+                let mut message = frames(&[b"", b"NFPB01", command.as_bytes(), client.as_bytes(), b"", job.as_bytes()]);
+                message.push(body.bytes());
+                self.worker.message(self.now, &message);
+            }
+            WorkerOperation::Keepalive => self.worker.message(self.now, &frames(&[b"", b"NFPB01", b"0x02", b"s0"])),
+            WorkerOperation::Disconnect => self.worker.message(self.now, &frames(&[b"", b"NFPB01", b"0x03", b"s0"])),
+            WorkerOperation::Raw { frames } => {
+                let message: Vec<Bytes> = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
+                self.worker.message(self.now, &message);
+            }
+            WorkerOperation::Pass { milliseconds } => {
+                self.now += Duration::from_millis(u64::from(*milliseconds));
+                self.worker.timeout(self.now);
+            }
+            WorkerOperation::Stored { fails } => self.store_next(*fails),
+            WorkerOperation::Loaded => self.load_next(),
+            WorkerOperation::Event { job, kind, question } => {
+                let kinds =
+                    [EventType::Progress, EventType::ResultReady, EventType::InputRequest, EventType::InputResponse];
+                let kind = kinds[usize::from(kind % 4)];
+                let id = format!("q{}", question % 4);
+                let request = InputRequest {
+                    id: id.clone(),
+                    question: "?".to_owned(),
+                    default: serde_json::Value::Null,
+                    timeout: None,
+                    metadata: serde_json::Value::Null,
+                };
+                let question = (kind == EventType::InputRequest).then_some(request);
+                // Whether it is taken is the machine's decision; that it is not is no failure here.
+                self.worker.event(&job_id(*job), kind, question, Some(&id), Bytes::from_static(b"{}")).ok();
+            }
+            WorkerOperation::Stream { job } => {
+                self.worker.stream(&job_id(*job), Bytes::from_static(b"bytes")).ok();
+            }
+            WorkerOperation::Finish { job, ending } => self.finish(&job_id(*job), *ending),
+            WorkerOperation::Stop => {
+                self.worker.stop();
+                self.stopped = true;
+            }
+        }
+    }
+
+    fn finish(&mut self, job: &JobId, ending: u8) {
+        // Only who runs can end: the owner knows which tasks it started.
+        if self.started.contains(job) {
+            let ending = [Ending::Completed, Ending::Failed, Ending::Cancelled][usize::from(ending % 3)];
+            let reply = result_reply(&worker_name(0), b"{}");
+            self.worker.finished(self.now, job, ending, reply, Bytes::from_static(b"{}"));
+        }
+    }
+
+    fn store_next(&mut self, fails: bool) {
+        let Some((operation, token)) = self.pending.pop_front() else {
+            return;
+        };
+        let failed = || Err(StoreFailure::Failed("disk full".to_owned()));
+        let outcome = match operation {
+            WorkerStoreOperation::Insert(new) => {
+                if self.store.contains_key(&new.job) {
+                    Err(StoreFailure::Duplicate)
+                } else if fails {
+                    failed()
+                } else {
+                    self.inserted.insert(new.job.clone());
+                    self.store.insert(new.job, StoredJob::default());
+                    Ok(())
+                }
+            }
+            WorkerStoreOperation::Finish { job, payload, .. } => {
+                self.finish_answered.insert(job.clone());
+                if fails {
+                    failed()
+                } else {
+                    self.store.get_mut(&job).expect("inserted before it ends").payload = Some(payload);
+                    Ok(())
+                }
+            }
+            other => panic!("{other:?} has no token"),
+        };
+        self.worker.stored(self.now, token, outcome);
+    }
+
+    fn load_next(&mut self) {
+        if let Some((job, client)) = self.loads.pop_front() {
+            let loaded = self.store.get(&job).map(|stored| LoadedJob { payload: stored.payload.clone() });
+            self.worker.loaded(job, client, loaded);
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut outputs = 0;
+        let mut per_job = 0;
+        while let Some(output) = self.worker.poll_output() {
+            outputs += 1;
+            match output {
+                WorkerOutput::Send(message, class) => self.sent(&message, class),
+                WorkerOutput::Store(operation, Some(token)) => self.pending.push_back((operation, token)),
+                WorkerOutput::Store(operation, None) => {
+                    if let WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) = &operation {
+                        assert!(self.inserted.contains(job), "{job} is stored before it changes");
+                    }
+                    per_job += 1;
+                }
+                WorkerOutput::Load { job, client } => self.loads.push_back((job, client)),
+                WorkerOutput::Start(start) => {
+                    per_job += 1;
+                    assert!(!self.stopped, "nothing starts after the stop");
+                    assert!(self.inserted.contains(&start.job), "{} is stored before it runs", start.job);
+                    assert!(self.started.insert(start.job.clone()), "{} runs twice", start.job);
+                    assert!(start.deadline.is_none_or(|at| at > self.now), "nobody waits for {}", start.job);
+                }
+                WorkerOutput::Abandon { job, .. } => {
+                    per_job += 1;
+                    let reply = result_reply(&worker_name(0), b"{}");
+                    self.worker.finished(self.now, &job, Ending::Failed, reply, Bytes::from_static(b"{}"));
+                }
+                WorkerOutput::Reconnect => self.worker.connected(self.now),
+                WorkerOutput::Deliver { job, .. } | WorkerOutput::Cancel { job, .. } => {
+                    assert!(self.started.contains(&job), "only a running task gets something");
+                }
+                WorkerOutput::Note(_) => {}
+            }
+            assert!(outputs - per_job <= OUTPUTS_MAX && per_job <= 32, "one input has few outputs");
+        }
+    }
+
+    fn sent(&mut self, message: &[Bytes], class: Class) {
+        match WorkerMessage::decode(message).expect("the broker can read what we send") {
+            WorkerMessage::Ready(_) => assert_eq!(class, Class::First),
+            WorkerMessage::Response(reply) if reply.status == Status::ACCEPTED => {
+                assert!(self.inserted.contains(&reply.job), "no 201 before the job is stored");
+            }
+            WorkerMessage::Response(reply) if reply.status == Status::OK => {
+                assert!(self.finish_answered.contains(&reply.job), "no 200 before the store was asked");
+            }
+            WorkerMessage::Response(_)
+            | WorkerMessage::Event(_)
+            | WorkerMessage::Stream(_)
+            | WorkerMessage::Keepalive(_)
+            | WorkerMessage::Disconnect(_) => {}
+        }
+    }
+
+    /// Everything that runs ends and the store catches up: the machine keeps nothing.
+    fn wind_down(&mut self) {
+        for _ in 0..32 {
+            for job in self.started.clone() {
+                self.finish(&job, 0);
+                self.drain();
+            }
+            while !self.pending.is_empty() {
+                self.store_next(false);
+                self.drain();
+            }
+            while !self.loads.is_empty() {
+                self.load_next();
+                self.drain();
+            }
+        }
+        assert_eq!((self.worker.unfinished(), self.worker.running()), (0, 0), "nothing is left");
+    }
+}
