@@ -26,7 +26,7 @@ pub enum ArgumentError {
     /// No such argument.
     #[error("unknown argument '{name}', the task takes {}", takes(names))]
     Unknown {
-        /// Which.
+        /// The beginning of its name.
         name: String,
         /// What the task takes.
         names: Vec<String>,
@@ -107,8 +107,10 @@ impl Signature {
                 return Err(ArgumentError::Twice { name });
             }
             if !self.open && !self.names.contains(&name) {
-                let names = self.names.clone();
-                return Err(ArgumentError::Unknown { name, names });
+                return Err(ArgumentError::Unknown {
+                    name: name.chars().take(SHOWN_CHARACTERS_MAX).collect(),
+                    names: self.names.clone(),
+                });
             }
             bound.insert(name, value);
         }

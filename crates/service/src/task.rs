@@ -194,7 +194,11 @@ impl Task {
     }
 
     /// Checks the arguments and runs the task to its end, its deadline, or its cancellation, whichever comes first. Never
-    /// panics: a panic of the task is a failed result. Needs a tokio runtime with timers.
+    /// panics: a panic of the task is a failed result. Needs a tokio runtime with timers and I/O. The events that a job has
+    /// begun and that its result is stored are the worker's to send.
+    ///
+    /// A task that returns is completed, however long it ran. One that fails has the status `error`, or `timeout` where it ran
+    /// longer than its client waits; one that was cancelled, `failed`.
     ///
     /// When the job is to end early, the task learns it through its context and has [`crate::CANCEL_GRACE`] to return
     /// what it has; then it is dropped (a blocking task: left alone on its thread).

@@ -1,5 +1,6 @@
 //! `echo`: says what it was asked, after a while or with an error where wanted. The first job that anyone runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -32,17 +33,23 @@ enum RaiseError {
 }
 
 pub(super) fn task() -> Task {
+    let schema = Arc::new(schema::input_schema::<Echo>());
     // Arguments by position are no options of echo: they come back like all else.
     Task::dynamic(
         "echo",
         "Gives back what it was called with, after sleep seconds, or fails where raise_error says so.",
-        schema::input_schema::<Echo>(),
-        echo,
+        Value::clone(&schema),
+        move |context, args, kwargs| echo(context, Arc::clone(&schema), args, kwargs),
     )
 }
 
-async fn echo(context: TaskContext, args: Vec<Value>, kwargs: Map<String, Value>) -> Result<Value, TaskError> {
-    let input: Echo = arguments::read(&schema::input_schema::<Echo>(), kwargs)?;
+async fn echo(
+    context: TaskContext,
+    schema: Arc<Value>,
+    args: Vec<Value>,
+    kwargs: Map<String, Value>,
+) -> Result<Value, TaskError> {
+    let input: Echo = arguments::read(&schema, kwargs)?;
     if let Some(seconds) = input.sleep {
         let token = context.cancelled();
         tokio::select! {
