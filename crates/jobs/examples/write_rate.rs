@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use norfab_jobs::{
-    SqliteWorkerStore, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter, spawn_worker,
+    SqliteWorkerStore, Store, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter, spawn_worker,
 };
 use norfab_protocol::name::{Identity, JobId, TaskName};
 
@@ -26,6 +26,8 @@ fn main() -> Result<(), Failure> {
         Some(folder) => tempfile::tempdir_in(folder)?,
         None => tempfile::tempdir()?,
     };
+    println!("the store alone, single operations without a thread:");
+    alone(&folder.path().join("alone.db"))?;
     println!("single operations, each after the confirmation of the one before:");
     latency(&folder.path().join("latency.db"))?;
     println!("batches, each after the confirmation of the one before:");
@@ -93,6 +95,26 @@ fn finish(number: usize) -> Result<WorkerOperation, Failure> {
         at: 1.8e9 + number as f64,
         payload: Bytes::from(vec![b'x'; 700]),
     })
+}
+
+fn alone(path: &Path) -> Result<(), Failure> {
+    let mut store = SqliteWorkerStore::open(path, "bench")?;
+    let mut measure = |name, operation: fn(usize) -> Result<WorkerOperation, Failure>| -> Result<(), Failure> {
+        let mut times = Vec::with_capacity(OPERATIONS);
+        for number in 0..OPERATIONS {
+            let operation = [operation(number)?];
+            let begin = Instant::now();
+            let outcomes = store.apply(&operation)?;
+            times.push(begin.elapsed());
+            assert!(outcomes.iter().all(Result::is_ok));
+            store.tidy()?;
+        }
+        print_times(name, times);
+        Ok(())
+    };
+    measure("insert", insert)?;
+    measure("started", started)?;
+    measure("finish", finish)
 }
 
 fn one_by_one(

@@ -213,8 +213,10 @@ pub trait ClientStore: Store<Operation = ClientOperation> {
 
 /// The rule for new jobs: the time of the end goes with a final state, and times are numbers.
 pub(crate) fn check_insert(job: &ClientJob) -> Outcome {
-    let times = job.submitted.is_finite() && job.deadline.is_finite();
-    check_end(&job.id, job.state, job.finished, times)
+    if job.submitted.is_finite() && job.deadline.is_finite() {
+        return check_end(&job.id, job.state, job.finished);
+    }
+    Err(OperationError::Inconsistent { id: job.id.clone(), state: job.state.as_str() })
 }
 
 /// The rule for progress: `current` is the state as stored.
@@ -225,7 +227,7 @@ pub(crate) fn check_progress(
     finished: Option<f64>,
 ) -> Outcome {
     check_open(id, current)?;
-    check_end(id, state, finished, true)
+    check_end(id, state, finished)
 }
 
 /// The rule for results, and part of the others: the job is known and not final.
@@ -237,9 +239,9 @@ pub(crate) fn check_open(id: &JobId, current: Option<ClientState>) -> Outcome {
     }
 }
 
-fn check_end(id: &JobId, state: ClientState, finished: Option<f64>, times: bool) -> Outcome {
-    let end = finished.is_none_or(f64::is_finite);
-    if times && end && state.is_final() == finished.is_some() {
+/// The part of the rules that needs no stored job: final states have a time of their end, the others have none.
+pub(crate) fn check_end(id: &JobId, state: ClientState, finished: Option<f64>) -> Outcome {
+    if finished.is_none_or(f64::is_finite) && state.is_final() == finished.is_some() {
         return Ok(());
     }
     Err(OperationError::Inconsistent { id: id.clone(), state: state.as_str() })

@@ -89,6 +89,43 @@ fn a_final_state_never_changes() {
 }
 
 #[test]
+fn of_several_progresses_in_a_batch_the_last_that_is_taken_counts() {
+    on_each(|store| {
+        let no_time = ClientOperation::Progress {
+            id: id(1),
+            state: ClientState::Failed,
+            dispatched: Vec::new(),
+            started: Vec::new(),
+            completed: Vec::new(),
+            errors: Vec::new(),
+            finished: None,
+        };
+        let operations = [
+            progress(1, ClientState::Submitting),
+            client_insert(1),
+            progress(1, ClientState::Submitting),
+            client_insert(2),
+            progress(2, ClientState::Dispatched),
+            progress(1, ClientState::Dispatched),
+            progress(1, ClientState::Started),
+            no_time,
+            progress(2, ClientState::Completed),
+            progress(2, ClientState::Started),
+        ];
+        let outcomes = store.apply(&operations).expect("a batch");
+        let mut expected = vec![Ok(()); 10];
+        expected[0] = Err(OperationError::Unknown { id: id(1) });
+        expected[7] = Err(OperationError::Inconsistent { id: id(1), state: "FAILED" });
+        expected[9] = Err(OperationError::Final { id: id(2), state: "COMPLETED" });
+        assert_eq!(outcomes, expected);
+        assert_eq!(details(store, 1).job.state, ClientState::Started);
+        assert_eq!(details(store, 2).job.state, ClientState::Completed);
+        let expected = [(ClientState::Started, 1), (ClientState::Completed, 1)];
+        assert_eq!(store.statistics().expect("a query").jobs_by_state, expected.into());
+    });
+}
+
+#[test]
 fn an_end_and_its_time_go_together() {
     on_each(|store| {
         let refused = |state: ClientState| Err(OperationError::Inconsistent { id: id(1), state: state.as_str() });

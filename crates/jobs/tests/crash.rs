@@ -13,7 +13,7 @@ use samples::*;
 const FOLDER_VARIABLE: &str = "NORFAB_JOBS_TEST_FOLDER";
 
 /// Processes that are killed.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 5;
 
 #[test]
 fn a_killed_process_lost_nothing_that_was_confirmed() {
@@ -31,7 +31,7 @@ fn a_killed_process_lost_nothing_that_was_confirmed() {
             .expect("a child");
         let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         // Each round kills after another number of confirmations, so at another moment of the log's life.
-        let enough = 100 + 613 * round;
+        let enough = 100 + 211 * round;
         let mut count = 0;
         for line in lines {
             let line = line.expect("a line");

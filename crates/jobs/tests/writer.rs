@@ -79,6 +79,24 @@ fn confirmations_come_in_the_order_of_submission() {
 }
 
 #[test]
+fn several_threads_may_share_a_writer() {
+    let (writer, confirmed) = in_memory();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let writer = &writer;
+            scope.spawn(move || {
+                for number in 0..100 {
+                    let number = thread * 100 + number;
+                    writer.try_submit(vec![(worker_insert(number), Some(number))]).expect("space");
+                }
+            });
+        }
+    });
+    writer.close();
+    assert_eq!(confirmed.try_iter().filter(|confirmation| confirmation.outcome.is_ok()).count(), 400);
+}
+
+#[test]
 fn what_gathered_is_committed_at_once() {
     let (writer, confirmed) = in_memory();
     let held = hold(&writer);

@@ -1,5 +1,6 @@
 //! A client's job database in SQLite.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -9,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::open::Kind;
 use super::{Counts, Database, SetAside, blob, parsed, signed, unreadable};
 use crate::client::{
-    ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_insert, check_open,
-    check_progress,
+    ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_end, check_insert,
+    check_open, check_progress,
 };
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
@@ -62,8 +63,10 @@ impl Store for SqliteClientStore {
 
     fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
         let bytes = operations.iter().map(Operation::bytes).sum();
+        let superseded = superseded(operations);
         self.database.transaction(operations.len(), bytes, |connection, counts| {
-            operations.iter().map(|operation| apply_one(connection, counts, operation)).collect()
+            let one = |(operation, superseded)| apply_one(connection, counts, operation, superseded);
+            operations.iter().zip(superseded).map(one).collect()
         })
     }
 
@@ -146,7 +149,31 @@ impl ClientStore for SqliteClientStore {
     }
 }
 
-fn apply_one(connection: &Connection, counts: &mut Counts, operation: &ClientOperation) -> rusqlite::Result<Outcome> {
+/// Which progresses need not be written, because a later one of the same batch replaces them: a job of hundreds of workers
+/// brings its growing lists again and again. Only one that is sure to be taken replaces another: the job is known by then,
+/// and not final, since the replaced one is neither refused nor final.
+fn superseded(operations: &[ClientOperation]) -> Vec<bool> {
+    let mut later = HashSet::new();
+    let mut superseded: Vec<bool> = operations
+        .iter()
+        .rev()
+        .map(|operation| match operation {
+            ClientOperation::Progress { id, state, finished, .. } if check_end(id, *state, *finished).is_ok() => {
+                !later.insert(id) && !state.is_final()
+            }
+            _ => false,
+        })
+        .collect();
+    superseded.reverse();
+    superseded
+}
+
+fn apply_one(
+    connection: &Connection,
+    counts: &mut Counts,
+    operation: &ClientOperation,
+    superseded: bool,
+) -> rusqlite::Result<Outcome> {
     match operation {
         ClientOperation::Insert(job) => match check_insert(job) {
             Ok(()) => insert(connection, counts, job),
@@ -156,6 +183,9 @@ fn apply_one(connection: &Connection, counts: &mut Counts, operation: &ClientOpe
             let (number, current) = find(connection, id)?;
             if let refused @ Err(_) = check_progress(id, current, *state, *finished) {
                 return Ok(refused);
+            }
+            if superseded {
+                return Ok(Ok(()));
             }
             connection
                 .prepare_cached(

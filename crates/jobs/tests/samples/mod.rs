@@ -98,5 +98,8 @@ pub fn worker_event(number: usize, text: &str) -> WorkerOperation {
 
 /// Bytes that do not repeat at any power of two, so that a mistake in cutting them shows.
 pub fn large(bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|index| (index % 251) as u8).collect()
+    let period: Vec<u8> = (0..251).collect();
+    let mut value = period.repeat(bytes / period.len() + 1);
+    value.truncate(bytes);
+    value
 }
