@@ -15,6 +15,11 @@ impl SystemClock {
         Instant::now()
     }
 
+    /// Wall time.
+    pub fn wall() -> SystemTime {
+        SystemTime::now()
+    }
+
     /// Wall time in Unix seconds; zero before 1970.
     pub fn unix() -> f64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())

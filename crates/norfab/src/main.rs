@@ -1,2 +1,43 @@
 //! The norfab command: broker, workers, client and tools in one binary.
-fn main() {}
+//!
+//! Reading order: [`args`] (what is typed), [`site`] (an inventory, its folders and keys on this host, and the roles made
+//! of them), then `commands`, one file each, and [`printer`].
+#![warn(missing_docs)]
+
+mod args;
+mod commands;
+mod exit;
+mod printer;
+mod prompt;
+mod services;
+mod site;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(RUNTIME_THREADS)
+        .thread_stack_size(THREAD_STACK_BYTES)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: cannot start: {error}");
+            return exit::Code::Failed.into();
+        }
+    };
+    let code = runtime.block_on(commands::dispatch(args));
+    // A blocking task that nobody can stop must not keep the process alive.
+    runtime.shutdown_background();
+    code.into()
+}
+
+/// Threads that drive tasks. Tasks of services wait more than they compute; what computes or blocks has threads of its own.
+const RUNTIME_THREADS: usize = 2;
+
+/// Stack of the runtime's threads.
+const THREAD_STACK_BYTES: usize = 1 << 20;

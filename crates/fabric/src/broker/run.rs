@@ -63,7 +63,7 @@ impl Run {
         std::thread::Builder::new()
             .name("b-management".to_owned())
             .spawn(move || {
-                let span = tracing::info_span!("role", role = "broker", name = %name);
+                let span = norfab_logs::role_span(norfab_logs::Role::Broker, &name);
                 let _entered = span.enter();
                 for question in asked {
                     let id = question.id;
@@ -86,7 +86,7 @@ impl Run {
     }
 
     pub(super) fn run(mut self) {
-        let span = tracing::info_span!("role", role = "broker", name = %self.name);
+        let span = norfab_logs::role_span(norfab_logs::Role::Broker, &self.name);
         let _entered = span.enter();
         info!("broker {} listens at {}", self.name, self.link.endpoint());
         let ended = loop {

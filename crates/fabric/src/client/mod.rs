@@ -1,5 +1,6 @@
 //! The client's owner loop, its handle, and the jobs that come through it.
 
+pub mod fetch;
 mod handle;
 mod mailbox;
 mod run;
@@ -11,6 +12,7 @@ use norfab_protocol::Identity;
 use norfab_protocol::client::ClientConfig;
 use norfab_transport::DealerLink;
 
+pub use fetch::{FetchError, Fetched};
 pub use handle::{
     AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, ManagementAnswer, SubmitError, WorkerReport,
 };

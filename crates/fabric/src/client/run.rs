@@ -141,7 +141,7 @@ impl Run {
     }
 
     pub(super) fn run(mut self) {
-        let span = tracing::info_span!("role", role = "nfapi", name = %self.identity);
+        let span = norfab_logs::role_span(norfab_logs::Role::Client, self.identity.as_str());
         let _entered = span.enter();
         self.restore();
         let ended = loop {

@@ -156,7 +156,7 @@ impl Run {
     }
 
     pub(super) fn run(mut self) {
-        let span = tracing::info_span!("role", role = "worker", name = %self.runner.identity);
+        let span = norfab_logs::role_span(norfab_logs::Role::Worker, self.runner.identity.as_str());
         let _entered = span.enter();
         self.restore();
         let ended = loop {

@@ -111,7 +111,7 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
         clock: Arc::new(SystemClock),
     };
     let (context, port) = TaskContext::new(parts);
-    let span = tracing::info_span!("role", role = "worker", name = %runner.identity);
+    let span = norfab_logs::role_span(norfab_logs::Role::Worker, runner.identity.as_str());
     let of_task = Arc::clone(runner);
     let id = job.clone();
     runner.runtime.spawn(

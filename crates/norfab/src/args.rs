@@ -1,0 +1,230 @@
+//! What is typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+
+/// Network automations fabric: one broker, many workers, many clients.
+#[derive(Debug, Parser)]
+#[command(name = "norfab", version, about, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Args {
+    /// What all commands share.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What all commands share.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Global {
+    /// The inventory file
+    #[arg(short, long, global = true, env = "NORFAB_INVENTORY", value_name = "FILE")]
+    pub inventory: Option<PathBuf>,
+    /// Folder of keys, job databases and logs; the inventory's folder unless given
+    #[arg(long, global = true, env = "NORFAB_BASE_DIR", value_name = "DIR")]
+    pub base_dir: Option<PathBuf>,
+    /// The broker's endpoint, in place of the inventory's
+    #[arg(long, global = true, env = "NORFAB_ENDPOINT", value_name = "ENDPOINT")]
+    pub endpoint: Option<String>,
+    /// The broker's public key (40 characters), or 'none' for a broker without encryption
+    #[arg(long, global = true, env = "NORFAB_BROKER_KEY", value_name = "KEY")]
+    pub broker_key: Option<String>,
+    /// This client's name in the fabric
+    #[arg(long, global = true, env = "NORFAB_NAME", value_name = "NAME")]
+    pub name: Option<String>,
+    /// Print JSON on standard output
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// More on standard error; twice for more still
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Less on standard error
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub quiet: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make a fresh environment
+    Init {
+        /// Its folder; made if it is not there
+        dir: PathBuf,
+        /// Overwrite files that exist
+        #[arg(long)]
+        force: bool,
+    },
+    /// Start everything in the inventory's topology, in one process
+    Up,
+    /// Start the broker
+    Broker,
+    /// Start workers
+    Worker {
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Their service, without an inventory
+        #[arg(long, value_name = "SERVICE")]
+        service: Option<String>,
+    },
+    /// Run a job and show what workers return
+    Run(RunArgs),
+    /// Ask the broker itself
+    Mmi {
+        /// The service: mmi.service.broker or sid.service.broker
+        service: String,
+        /// The task
+        task: String,
+        /// Arguments: key=text or key:=JSON
+        #[arg(value_name = "KEY=VALUE")]
+        arguments: Vec<String>,
+        /// How long to wait for the answer, such as 5s
+        #[arg(long, default_value = "10s", value_parser = duration)]
+        timeout: Duration,
+    },
+    /// Files that workers share
+    Files {
+        /// What to do with them
+        #[command(subcommand)]
+        command: FilesCommand,
+    },
+    /// Show this client's jobs
+    Jobs {
+        /// One job with its results and events
+        uuid: Option<String>,
+        /// Show so many
+        #[arg(long, default_value_t = 20)]
+        last: usize,
+        /// How long to wait for an unfinished job
+        #[arg(long, default_value = "2s", value_parser = duration)]
+        wait: Duration,
+    },
+    /// Show the workers that are registered
+    Workers {
+        /// Of this service only
+        #[arg(long)]
+        service: Option<String>,
+    },
+    /// Show the tasks of a service
+    Tasks {
+        /// The service
+        service: String,
+        /// One task with its arguments
+        task: Option<String>,
+        /// Ask this worker
+        #[arg(long, default_value = "any")]
+        worker: String,
+    },
+    /// Show the inventory, or a worker's merged data, with secrets masked
+    Inventory {
+        /// The worker
+        worker: Option<String>,
+        /// Ask the broker, even where there is an inventory file
+        #[arg(long)]
+        remote: bool,
+    },
+    /// Show the broker's public key and what others put into their inventory
+    BrokerKey,
+    /// Show a whole fabric at work, without any preparation
+    Demo,
+}
+
+/// A job.
+#[derive(Debug, ClapArgs)]
+pub struct RunArgs {
+    /// The service
+    pub service: String,
+    /// The task
+    pub task: String,
+    /// Arguments: key=text or key:=JSON
+    #[arg(value_name = "KEY=VALUE")]
+    pub arguments: Vec<String>,
+    /// Which workers: any, all, or names with commas
+    #[arg(short, long, default_value = "all", value_name = "any|all|A,B")]
+    pub workers: String,
+    /// How long to wait, such as 90s, 10m, 2h
+    #[arg(short, long, default_value = "10m", value_parser = duration)]
+    pub timeout: Duration,
+    /// Submit and do not wait
+    #[arg(long)]
+    pub nowait: bool,
+    /// How to show events on standard error
+    #[arg(long, value_enum, default_value_t = Events::Text)]
+    pub events: Events,
+    /// The answer to questions of the task, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub answer: Option<String>,
+}
+
+/// What to do with files.
+#[derive(Debug, Subcommand)]
+pub enum FilesCommand {
+    /// Fetch a file
+    Get {
+        /// nf://PATH
+        url: String,
+        /// Where to; its own name in the current folder unless given, '-' for standard output
+        dest: Option<PathBuf>,
+        /// How long to wait
+        #[arg(long, default_value = "10m", value_parser = duration)]
+        timeout: Duration,
+    },
+}
+
+/// How to show events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Events {
+    /// A line for people.
+    Text,
+    /// A line of JSON.
+    Json,
+    /// Not at all.
+    None,
+}
+
+/// Reads `90s`, `10m`, `2h`, `500ms` or plain seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("'{text}' is no time: write 500ms, 90s, 10m or 2h");
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
+    let seconds = match &text[digits..] {
+        "ms" => number / 1000.0,
+        "" | "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        "d" => number * 86_400.0,
+        _ => return Err(wrong()),
+    };
+    let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
+    if time.is_zero() || time > TIME_MAX {
+        return Err(format!("'{text}' is not between 1ms and 365d"));
+    }
+    Ok(time)
+}
+
+/// Longest time that can be given: beyond a year it is a mistake.
+const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "x", "0s", "-1s", "1y", "1e9h"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! `norfab jobs`: what this client asked for, and what became of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use norfab_fabric::SystemClock;
+use norfab_jobs::sqlite::FILE_NAME;
+use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientStore, SqliteClientStore};
+use norfab_protocol::JobId;
+use norfab_protocol::body::Event;
+use serde_json::{Map, Value, json};
+
+use super::connected;
+use crate::args::Global;
+use crate::exit::{Code, Failure};
+use crate::printer;
+use crate::site::Site;
+
+pub async fn run(global: &Global, uuid: Option<&str>, last: usize, wait: Duration) -> Result<Code, Failure> {
+    let mut site = Site::load(global)?;
+    let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
+    match uuid {
+        None => list(global, &site, last),
+        Some(uuid) => {
+            let id = JobId::parse(uuid).map_err(|error| Failure::usage(error.to_string()))?;
+            one(global, &site, id, wait).await
+        }
+    }
+}
+
+fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
+    let path = folder.join(FILE_NAME);
+    if !path.exists() {
+        return Ok(None);
+    }
+    SqliteClientStore::open(&path, &SystemClock::stamp()).map(Some).map_err(Failure::configuration)
+}
+
+fn list(global: &Global, site: &Site, last: usize) -> Result<Code, Failure> {
+    let mut jobs: Vec<ClientJob> = Vec::new();
+    for (_, folder) in site.client_folders()? {
+        if let Some(mut store) = open(&folder)? {
+            let filter = ClientJobFilter { last: Some(last), ..ClientJobFilter::default() };
+            jobs.extend(store.list(&filter).map_err(Failure::configuration)?);
+        }
+    }
+    jobs.sort_by(|one, other| other.submitted.total_cmp(&one.submitted));
+    jobs.truncate(last);
+    let rows: Vec<Value> = jobs.iter().map(row).collect();
+    if global.json {
+        printer::json(&Value::Array(rows));
+    } else {
+        printer::table(&["uuid", "service", "task", "status", "created", "completed", "workers"], &rows);
+    }
+    Ok(Code::Ok)
+}
+
+fn row(job: &ClientJob) -> Value {
+    json!({
+        "uuid": job.id,
+        "service": job.service,
+        "task": job.task,
+        "status": job.state.as_str(),
+        "created": SystemClock::ctime_of(job.submitted),
+        "completed": job.finished.map(SystemClock::ctime_of).unwrap_or_default(),
+        "workers": format!("{}/{}", job.completed.len(), job.dispatched.len()),
+    })
+}
+
+async fn one(global: &Global, site: &Site, id: JobId, wait: Duration) -> Result<Code, Failure> {
+    for (name, folder) in site.client_folders()? {
+        let Some(mut store) = open(&folder)? else { continue };
+        let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
+        if !details.job.state.is_final() {
+            drop(store);
+            settle(site, &name, &id, wait).await?;
+            let store = open(&folder)?;
+            if let Some(now) =
+                store.map(|mut store| store.job(&id)).transpose().map_err(Failure::configuration)?.flatten()
+            {
+                details = now;
+            }
+        }
+        return Ok(show(global, &details));
+    }
+    Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
+}
+
+/// Lets the client that has an unfinished job ask for it. Another process may be at it already.
+async fn settle(site: &Site, name: &str, id: &JobId, wait: Duration) -> Result<(), Failure> {
+    let Some(slot) = site.take_slot(name)? else { return Ok(()) };
+    let client = site.start_client(&slot)?;
+    let done = async {
+        if let Err(failure) = connected(&client, site.endpoint()?).await {
+            eprintln!("warning: {}", failure.text);
+            return Ok(());
+        }
+        if let Some(mut job) = client.watch(id.clone()).await.map_err(Failure::failed)? {
+            while job.next().await.is_some() {}
+        }
+        Ok(())
+    };
+    let settled = tokio::time::timeout(wait, done).await;
+    client.stop().await;
+    settled.unwrap_or(Ok(()))
+}
+
+fn show(global: &Global, details: &ClientJobDetails) -> Code {
+    let ClientJobDetails { job, results, events } = details;
+    let mut value = row(job);
+    let by_worker: Map<String, Value> = results
+        .iter()
+        .map(|(worker, payload)| (worker.to_string(), serde_json::from_slice(payload).unwrap_or(Value::Null)))
+        .collect();
+    let failed = by_worker.values().any(|result| result["failed"] == true);
+    let parsed: Vec<Value> = events.iter().filter_map(|body| serde_json::from_slice(body).ok()).collect();
+    if let Value::Object(value) = &mut value {
+        let request: Value = serde_json::from_slice(&job.body).unwrap_or(Value::Null);
+        value.insert("target".into(), job.target.clone().into());
+        value.insert("kwargs".into(), norfab_inventory::masked_value(&request["kwargs"], false));
+        value.insert("timeout".into(), job.timeout.into());
+        value.insert("workers_dispatched".into(), json!(job.dispatched));
+        value.insert("workers_completed".into(), json!(job.completed));
+        value.insert("errors".into(), json!(job.errors));
+        if global.json {
+            value.insert("results".into(), Value::Object(by_worker.clone()));
+            value.insert("events".into(), Value::Array(parsed));
+        }
+    }
+    if global.json {
+        printer::json(&value);
+    } else {
+        printer::nested(&value, 0);
+        if !events.is_empty() {
+            printer::line("events:");
+            for event in events.iter().filter_map(|body| serde_json::from_slice::<Event>(body).ok()) {
+                printer::line(&format!("  {}", printer::event_text(&event)));
+            }
+        }
+        if !by_worker.is_empty() {
+            printer::line("results:");
+            printer::nested(&Value::Object(by_worker), 2);
+        }
+    }
+    if failed || (job.state.is_final() && job.state != norfab_jobs::ClientState::Completed) {
+        Code::Failed
+    } else {
+        Code::Ok
+    }
+}

@@ -1,0 +1,96 @@
+//! `norfab tasks`: what a service can do.
+
+use std::time::Duration;
+
+use norfab_fabric::client::JobSpec;
+use norfab_protocol::target::Target;
+use norfab_protocol::{ServiceName, TaskName};
+use serde_json::{Value, json};
+
+use super::Connected;
+use crate::args::Global;
+use crate::exit::{Code, Failure};
+use crate::printer;
+
+pub async fn run(global: &Global, service: &str, task: Option<&str>, worker: &str) -> Result<Code, Failure> {
+    let service_name = ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()))?;
+    let mut spec = JobSpec::new(service_name, TaskName::parse("list_tasks").expect("a name"));
+    spec.target = Target::from_words(worker);
+    spec.timeout = Duration::from_secs(30);
+    if let Some(task) = task {
+        spec.kwargs.insert("name".to_owned(), task.into());
+    }
+    let connected = Connected::new(global).await?;
+    let report = connected.client.run(spec).await;
+    connected.client.stop().await;
+    let report = report.map_err(Failure::failed)?;
+    let results = report.results();
+    let Some(result) = results.values().next() else {
+        return Err(Failure::failed(report.errors.join("; ")));
+    };
+    if result.failed {
+        return Err(Failure::failed(result.errors.join("; ")));
+    }
+    let tasks = result.value().unwrap_or(Value::Null);
+    if global.json {
+        printer::json(&tasks);
+        return Ok(Code::Ok);
+    }
+    let tasks = tasks.as_array().cloned().unwrap_or_default();
+    match task {
+        None => {
+            let rows: Vec<Value> = tasks
+                .iter()
+                .map(|task| json!({ "task": task["name"], "description": first_line(&task["description"]) }))
+                .collect();
+            printer::table(&["task", "description"], &rows);
+        }
+        Some(_) => tasks.iter().for_each(one),
+    }
+    Ok(Code::Ok)
+}
+
+fn first_line(text: &Value) -> String {
+    text.as_str().unwrap_or_default().trim().lines().next().unwrap_or_default().to_owned()
+}
+
+fn one(task: &Value) {
+    printer::line(task["name"].as_str().unwrap_or_default());
+    if let Some(text) = task["description"].as_str() {
+        printer::line("");
+        for line in text.trim().lines() {
+            printer::line(&format!("  {}", line.trim()));
+        }
+    }
+    let schema = &task["inputSchema"];
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let rows: Vec<Value> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(name, property)| {
+            json!({
+                "argument": name,
+                "type": type_of(property),
+                "required": if required.contains(&name.as_str()) { "yes" } else { "" },
+                "default": property.get("default").map(Value::to_string).unwrap_or_default(),
+                "description": first_line(&property["description"]),
+            })
+        })
+        .collect();
+    printer::line("");
+    if rows.is_empty() {
+        printer::line("  no arguments");
+    } else {
+        printer::table(&["argument", "type", "required", "default", "description"], &rows);
+    }
+}
+
+fn type_of(property: &Value) -> String {
+    match (&property["type"], &property["anyOf"]) {
+        (Value::String(name), _) => name.clone(),
+        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        (_, Value::Array(choices)) => choices.iter().map(type_of).collect::<Vec<_>>().join(" or "),
+        _ => "any".to_owned(),
+    }
+}

@@ -1,0 +1,42 @@
+//! The services that are built into this binary.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use norfab_service::{BuiltinPolicy, Service};
+use serde_json::Value;
+
+/// Name of the file sharing service in inventories.
+pub const FILE_SHARING: &str = "filesharing";
+
+/// Why a worker has no service.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceProblem {
+    /// Its data names none.
+    #[error("its inventory data names no service: add 'service: NAME'")]
+    NoName,
+    /// Not one of ours.
+    #[error(
+        "service '{0}' is not built into this program (it has: filesharing): start this worker with Python NorFab on any host, \
+         it connects to the same broker"
+    )]
+    NotBuiltIn(String),
+    /// The file sharing says why.
+    #[error(transparent)]
+    FileSharing(#[from] norfab_file_sharing::FileSharingError),
+}
+
+/// Makes the service that a worker's merged data asks for.
+pub fn build(data: &Value, base_dir: &Path) -> Result<Arc<Service>, ServiceProblem> {
+    let name = data.get("service").and_then(Value::as_str).ok_or(ServiceProblem::NoName)?;
+    let service = match name {
+        FILE_SHARING => norfab_file_sharing::service(data, base_dir)?,
+        other => return Err(ServiceProblem::NotBuiltIn(other.to_owned())),
+    };
+    Ok(Arc::new(service.with_builtin_tasks(policy(data))))
+}
+
+/// Which built-in tasks a worker's data allows: `run_shell_cmd: true` allows shell commands.
+pub fn policy(data: &Value) -> BuiltinPolicy {
+    BuiltinPolicy { shell: data.get("run_shell_cmd").and_then(Value::as_bool).unwrap_or(false) }
+}

@@ -1,0 +1,118 @@
+//! Starting a client of this site.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use norfab_fabric::client::{ClientHandle, ClientOptions};
+use norfab_jobs::{MemoryClientStore, SqliteClientStore, sqlite::FILE_NAME};
+use norfab_protocol::Identity;
+use norfab_protocol::client::ClientConfig;
+use rustix::fs::{FlockOperation, flock};
+
+use super::Site;
+use crate::exit::Failure;
+
+/// Most commands that run at once under one name: each has a name and a job database of its own.
+const SLOTS_MAX: usize = 64;
+
+/// A name for this process and the folder that goes with it. Two processes under one name would take each other's answers,
+/// so the folder is locked while the process lives, and the next process takes the next name.
+pub struct ClientSlot {
+    /// The client's name.
+    pub name: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Holds the lock.
+    _lock: Option<File>,
+}
+
+impl Site {
+    /// The name of clients here unless one is given: it names the host and the base folder, so that the shells of two people
+    /// do not meet.
+    pub fn client_name(&self) -> String {
+        if let Some(name) = &self.name {
+            return name.clone();
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+        for byte in self.directories.base_dir().as_os_str().as_encoded_bytes() {
+            // FNV-1a: the name must be the same tomorrow, which the standard hasher does not promise.
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        format!("norfab-{host}-{:06x}", hash & 0xff_ffff)
+    }
+
+    /// The folders of this client's names that exist, the first one first.
+    pub fn client_folders(&self) -> Result<Vec<(String, PathBuf)>, Failure> {
+        let mut folders = Vec::new();
+        for slot in 1..=SLOTS_MAX {
+            let name = slot_name(&self.client_name(), slot);
+            let folder = self.directories.client(&name).map_err(Failure::configuration)?;
+            if folder.is_dir() {
+                folders.push((name, folder));
+            }
+        }
+        Ok(folders)
+    }
+
+    /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
+    pub fn client_slot(&self) -> Result<ClientSlot, Failure> {
+        let slots = if self.name.is_some() { 1 } else { SLOTS_MAX };
+        for slot in 1..=slots {
+            let name = slot_name(&self.client_name(), slot);
+            if let Some(taken) = self.take_slot(&name)? {
+                return Ok(taken);
+            }
+        }
+        let name = self.client_name();
+        Err(Failure::configuration(format!(
+            "client name '{name}' is in use by another process here: wait for it, or give another --name"
+        )))
+    }
+
+    /// Takes a certain name. `None`: another process has it.
+    pub fn take_slot(&self, name: &str) -> Result<Option<ClientSlot>, Failure> {
+        let folder = self.directories.client(name).map_err(Failure::configuration)?;
+        let problem = |error: std::io::Error| {
+            Failure::configuration(format!("client {name}: cannot use {}: {error}", folder.display()))
+        };
+        std::fs::create_dir_all(&folder).map_err(problem)?;
+        let lock =
+            File::options().create(true).truncate(false).write(true).open(folder.join("in-use")).map_err(problem)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(ClientSlot { name: name.to_owned(), folder, _lock: Some(lock) })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(problem(error.into())),
+        }
+    }
+
+    /// Starts a client under a name that was taken.
+    pub fn start_client(&self, slot: &ClientSlot) -> Result<ClientHandle, Failure> {
+        let path = slot.folder.join(FILE_NAME);
+        ClientHandle::start(ClientOptions {
+            identity: Identity::parse(&slot.name).map_err(Failure::configuration)?,
+            config: ClientConfig::default(),
+            link: Box::new(self.dealer(&slot.name, &slot.folder)?),
+            store: Box::new(move || {
+                Ok(Box::new(SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+            }),
+        })
+        .map_err(Failure::configuration)
+    }
+
+    /// Starts a client that only asks the broker, for a worker: its jobs are kept nowhere.
+    pub fn start_asking_client(&self, name: &str) -> Result<ClientHandle, Failure> {
+        let folder = self.directories.client(name).map_err(Failure::configuration)?;
+        ClientHandle::start(ClientOptions {
+            identity: Identity::parse(name).map_err(Failure::configuration)?,
+            config: ClientConfig::default(),
+            link: Box::new(self.dealer(name, &folder)?),
+            store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
+        })
+        .map_err(Failure::configuration)
+    }
+}
+
+fn slot_name(name: &str, slot: usize) -> String {
+    if slot == 1 { name.to_owned() } else { format!("{name}-{slot}") }
+}

@@ -1,0 +1,114 @@
+//! Starting a worker of this site.
+
+use std::sync::Arc;
+
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
+use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
+use norfab_logs::{LogQuery, Role, read_logs};
+use norfab_protocol::Identity;
+use norfab_protocol::worker::WorkerConfig;
+use norfab_service::{LogFilter, Service};
+use norfab_transport::KeyFolder;
+use serde_json::{Value, json};
+
+use super::Site;
+use crate::exit::Failure;
+use crate::services;
+
+impl Site {
+    /// Starts a worker with its merged data. Errors: its name, its service, its folders, its keys.
+    pub fn start_worker(&self, name: &str, data: &Value) -> Result<WorkerHandle, Failure> {
+        let service = services::build(data, self.directories.base_dir())
+            .map_err(|problem| Failure::configuration(format!("worker {name}: {problem}")))?;
+        self.start_worker_with(name, data, service)
+    }
+
+    /// Starts a worker with a service that is at hand.
+    pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<WorkerHandle, Failure> {
+        let identity = Identity::parse(name).map_err(Failure::configuration)?;
+        let folder = self.directories.worker(name).map_err(Failure::configuration)?;
+        std::fs::create_dir_all(&folder).map_err(|error| {
+            Failure::configuration(format!("worker {name}: cannot make {}: {error}", folder.display()))
+        })?;
+        let mut config = WorkerConfig::new(identity, service.name().clone());
+        if let Some(jobs) = number(name, data, "max_concurrent_jobs", CONCURRENT_JOBS_MAX)? {
+            config.max_concurrent_jobs = jobs;
+        }
+        let result_bytes_max = number(name, data, "result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
+        let link = self.dealer(name, &folder)?;
+        let path = folder.join(FILE_NAME);
+        let keys = KeyFolder::new(&folder);
+        let secure = self.encrypted;
+        let file = |path: std::path::PathBuf| secure.then(|| path.display().to_string());
+        let status = json!({
+            "directories": {
+                "base_dir": self.directories.base_dir().display().to_string(),
+                "worker_base_dir": folder.display().to_string(),
+                "private_keys_dir": file(norfab_inventory::directories::private_keys(&folder)),
+                "public_keys_dir": file(norfab_inventory::directories::public_keys(&folder)),
+            },
+            "security": {
+                "worker_private_key_file": file(keys.secret_file(name)),
+                "worker_public_key_file": file(keys.public_file(name)),
+                "broker_public_key_file": file(keys.public_file("broker")),
+                "zmq_auth": secure,
+            },
+        });
+        let logs_folder = self.directories.logs();
+        let of_worker = name.to_owned();
+        let handle = self.logs.clone();
+        let logs = move |filter: &LogFilter| {
+            if let Some(handle) = &handle {
+                // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
+                handle.flush(std::time::Duration::from_millis(200));
+            }
+            let query = LogQuery {
+                last: filter.last,
+                level: filter.level.clone(),
+                logger: filter.logger.clone(),
+                since: filter.since.clone(),
+                until: filter.until.clone(),
+                role: Some(Role::Worker),
+                name: Some(of_worker.clone()),
+            };
+            Ok(read_logs(&logs_folder, &query))
+        };
+        let fetched_files_dir =
+            self.directories.fetched_files(&format!("{name}-NFPClient")).map_err(Failure::configuration)?;
+        WorkerHandle::start(WorkerOptions {
+            config,
+            link: Box::new(link),
+            store: Box::new(move || {
+                Ok(Box::new(SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+            }),
+            service,
+            inventory: Arc::new(data.clone()),
+            runtime: tokio::runtime::Handle::current(),
+            result_bytes_max,
+            endpoint: self.endpoint()?.to_owned(),
+            status,
+            fetched_files_dir,
+            logs: Arc::new(logs),
+            log_events: self.log_events,
+        })
+        .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))
+    }
+}
+
+/// Most jobs that a worker may run at once: each may need a thread.
+const CONCURRENT_JOBS_MAX: usize = 512;
+
+fn number(worker: &str, data: &Value, key: &str, max: usize) -> Result<Option<usize>, Failure> {
+    match data.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
+            let number = number.filter(|number| (1..=max).contains(number));
+            number.map(Some).ok_or_else(|| {
+                Failure::configuration(format!(
+                    "worker {worker}: {key} is {value}: give a whole number from 1 to {max}"
+                ))
+            })
+        }
+    }
+}
