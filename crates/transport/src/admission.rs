@@ -30,7 +30,7 @@ const ZAP_FRAMES_MAX: usize = 8;
 /// A peer that wants to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerHello {
-    /// Its address without port, as libzmq writes it; empty for local sockets.
+    /// Its address without port; empty for local sockets.
     pub address: String,
     /// Its public key, with CURVE. The handshake has proven that it has the secret one.
     pub public_key: Option<PublicKey>,
@@ -316,7 +316,12 @@ fn hello(frames: &[Bytes]) -> Option<PeerHello> {
         (b"CURVE", [key]) => (Mechanism::Curve, Some(PublicKey::from_bytes(key[..].try_into().ok()?))),
         _ => return None,
     };
-    Some(PeerHello { address: String::from_utf8(address.to_vec()).ok()?, public_key, mechanism })
+    let mut address = String::from_utf8(address.to_vec()).ok()?;
+    // A listener of both families sees IPv4 peers as ::ffff:192.0.2.1, which nobody would write into a rule.
+    if let Ok(known) = address.parse::<IpAddr>() {
+        address = known.to_canonical().to_string();
+    }
+    Some(PeerHello { address, public_key, mechanism })
 }
 
 #[cfg(test)]

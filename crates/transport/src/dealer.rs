@@ -22,7 +22,7 @@ use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
 use crate::message::FrameReader;
 use crate::monitor::{Monitored, Outcome};
 use crate::options::{DealerOptions, RECONNECT_LINGER};
-use crate::router::configure;
+use crate::router::{configure, wants_ipv6};
 use crate::sleep::{has_news, sleep};
 use crate::socket::Socket;
 use crate::waker::Waker;
@@ -173,6 +173,7 @@ impl Dealer {
         let link = &self.options.link;
         let socket = Socket::open(&self.context, ffi::ZMQ_DEALER)?;
         configure(&socket, link)?;
+        socket.set_int(ffi::ZMQ_IPV6, i32::from(wants_ipv6(candidate)))?;
         socket.set(ffi::ZMQ_ROUTING_ID, &self.routing_id)?;
         socket.set(ffi::ZMQ_HICCUP_MSG, LOST)?;
         socket.set_time(ffi::ZMQ_RECONNECT_IVL, NEVER)?;

@@ -24,6 +24,9 @@ use crate::waker::Waker;
 /// Peers that were full and that are asked about before each sleep. Those beyond are tried again when one of these is ready.
 const STALLED_PEERS_MAX: usize = 4096;
 
+/// How libzmq writes "all addresses of this host".
+const EVERY_ADDRESS: &str = "tcp://*";
+
 /// TCP keepalive probes: after this many seconds of silence, ...
 const KEEPALIVE_IDLE_SECONDS: c_int = 15;
 /// ... this many seconds apart, ...
@@ -182,7 +185,6 @@ impl fmt::Debug for Router {
 /// Applies what both kinds of sockets have in common.
 pub(crate) fn configure(socket: &Socket, options: &LinkOptions) -> Result<(), LinkError> {
     let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
-    socket.set_int(ffi::ZMQ_IPV6, 1)?;
     socket.set_int(ffi::ZMQ_SNDHWM, count(options.send_queue))?;
     socket.set_int(ffi::ZMQ_RCVHWM, count(options.receive_queue))?;
     socket.set_i64(ffi::ZMQ_MAXMSGSIZE, i64::try_from(options.frame_bytes_max).unwrap_or(i64::MAX))?;
@@ -208,7 +210,14 @@ fn listen(socket: &Socket, endpoint: &Endpoint) -> Result<String, LinkError> {
             (Some(port), Some((host, _))) => format!("{host}:{port}"),
             _ => listener,
         };
-        match socket.bind(&listener) {
+        socket.set_int(ffi::ZMQ_IPV6, c_int::from(wants_ipv6(&listener)))?;
+        let mut bound = socket.bind(&listener);
+        if listener.starts_with(EVERY_ADDRESS) && bound.is_err_and(is_unavailable) {
+            // A host without IPv6.
+            socket.set_int(ffi::ZMQ_IPV6, 0)?;
+            bound = socket.bind(&listener);
+        }
+        match bound {
             Ok(()) if port.is_none() => {
                 let last = socket.last_endpoint()?;
                 port = Some(last.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0));
@@ -219,6 +228,12 @@ fn listen(socket: &Socket, endpoint: &Endpoint) -> Result<String, LinkError> {
         }
     }
     port.map(|port| endpoint.with_port(port)).ok_or_else(|| bind_error(endpoint, unavailable))
+}
+
+/// Whether a socket must be of the IPv6 family for an endpoint in libzmq's notation. One of IPv6 would serve IPv4 addresses
+/// too, where the host has IPv6.
+pub(crate) fn wants_ipv6(endpoint: &str) -> bool {
+    endpoint.starts_with("tcp://[") || endpoint.starts_with(EVERY_ADDRESS)
 }
 
 fn is_unavailable(errno: c_int) -> bool {

@@ -1,0 +1,342 @@
+//! What a dealer is told when it cannot connect, and what it takes to be let in.
+#![allow(missing_docs)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use norfab_transport::{
+    AddressAllowlist, Admission, AllowAny, Context, Dealer, DealerKeys, DealerLink, DealerOptions, KeyPair, LinkError,
+    LinkOptions, LinkStatus, Mechanism, PeerHello, PublicKey, RefusedReason, Router, RouterLink, RouterOptions,
+    SendError, Verdict,
+};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Short, so that the tests of silent listeners are.
+const HANDSHAKE: Duration = Duration::from_secs(2);
+
+fn link() -> LinkOptions {
+    LinkOptions { handshake_timeout: HANDSHAKE, connect_timeout: Duration::from_millis(500), ..LinkOptions::default() }
+}
+
+fn router(context: &Context, endpoint: &str, keys: Option<KeyPair>, admission: Option<Arc<dyn Admission>>) -> Router {
+    Router::bind(context, endpoint, RouterOptions { link: link(), keys, admission }).unwrap()
+}
+
+fn dealer(context: &Context, endpoint: &str, broker: Option<PublicKey>) -> Dealer {
+    let keys = broker.map(|broker| DealerKeys { own: KeyPair::generate(), broker });
+    Dealer::connect(context, endpoint, b"worker", DealerOptions { link: link(), keys }).unwrap()
+}
+
+fn status(dealer: &mut Dealer) -> LinkStatus {
+    let until = Instant::now() + DEADLINE;
+    loop {
+        if let Some(status) = dealer.next_status() {
+            return status;
+        }
+        let left = until.checked_duration_since(Instant::now()).expect("a status in time");
+        dealer.wait(Some(left), false).unwrap();
+    }
+}
+
+fn refused(endpoint: &str, broker: Option<&KeyPair>, reason: RefusedReason) -> LinkStatus {
+    let fingerprint = broker.map(|broker| broker.public.fingerprint());
+    LinkStatus::Refused { endpoint: endpoint.to_owned(), fingerprint, reason }
+}
+
+#[test]
+fn wrong_broker_key_is_told_with_endpoint_and_fingerprint_in_time() {
+    let context = Context::new().unwrap();
+    let router = router(&context, "tcp://127.0.0.1:0", Some(KeyPair::generate()), None);
+    let expected = KeyPair::generate();
+    let started = Instant::now();
+    let mut dealer = dealer(&context, &router.endpoint(), Some(expected.public));
+    assert_eq!(status(&mut dealer), refused(&router.endpoint(), Some(&expected), RefusedReason::WrongKey));
+    assert!(started.elapsed() < HANDSHAKE, "{:?}", started.elapsed());
+    assert_eq!(dealer.try_send(&[Bytes::from("x")]), Err(SendError::Full));
+}
+
+#[test]
+fn plaintext_peer_of_an_encrypting_broker_is_told_so() {
+    let context = Context::new().unwrap();
+    let router = router(&context, "tcp://127.0.0.1:0", Some(KeyPair::generate()), None);
+    let mut dealer = dealer(&context, &router.endpoint(), None);
+    assert_eq!(status(&mut dealer), refused(&router.endpoint(), None, RefusedReason::SecurityMismatch));
+}
+
+#[test]
+fn encrypting_peer_of_a_plaintext_broker_is_told_so() {
+    let context = Context::new().unwrap();
+    let router = router(&context, "tcp://127.0.0.1:0", None, None);
+    let expected = KeyPair::generate();
+    let mut dealer = dealer(&context, &router.endpoint(), Some(expected.public));
+    assert_eq!(status(&mut dealer), refused(&router.endpoint(), Some(&expected), RefusedReason::SecurityMismatch));
+}
+
+#[test]
+fn dead_broker_is_unreachable_and_not_refusing() {
+    let context = Context::new().unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut dealer = dealer(&context, &format!("tcp://{free}"), Some(KeyPair::generate().public));
+    assert!(matches!(status(&mut dealer), LinkStatus::Unreachable { .. }));
+}
+
+#[test]
+fn name_without_address_is_told_and_tried_again() {
+    let context = Context::new().unwrap();
+    let mut dealer = dealer(&context, "tcp://no-such-host.invalid:5555", None);
+    for _ in 0..2 {
+        let LinkStatus::Unreachable { reason, .. } = status(&mut dealer) else { panic!("it has no address") };
+        assert!(reason.contains("cannot resolve the name in tcp://no-such-host.invalid:5555"), "{reason}");
+    }
+}
+
+#[test]
+fn listener_that_says_nothing_is_told_within_the_handshake_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    let context = Context::new().unwrap();
+    let started = Instant::now();
+    let expected = KeyPair::generate();
+    let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
+    let mut plain = dealer(&context, &endpoint, None);
+    assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), RefusedReason::NoHandshake));
+    assert_eq!(status(&mut plain), refused(&endpoint, None, RefusedReason::NoHandshake));
+    assert!(started.elapsed() >= HANDSHAKE);
+    assert!(started.elapsed() < HANDSHAKE * 3, "{:?}", started.elapsed());
+}
+
+#[test]
+fn listener_of_another_protocol_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            // Never closed: it is on the dealer to notice.
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").ok();
+            kept.push(stream);
+        }
+    });
+    let context = Context::new().unwrap();
+    let expected = KeyPair::generate();
+    let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
+    assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), RefusedReason::OtherProtocol));
+    let mut plain = dealer(&context, &endpoint, None);
+    assert_eq!(status(&mut plain), refused(&endpoint, None, RefusedReason::OtherProtocol));
+}
+
+#[test]
+fn broker_on_either_family_is_reached_by_its_name() {
+    let families: Vec<String> =
+        ("localhost", 0).to_socket_addrs().unwrap().map(|address| format!("tcp://{address}")).collect();
+    assert!(!families.is_empty());
+    for endpoint in families {
+        let context = Context::new().unwrap();
+        let router = router(&context, &endpoint, None, None);
+        let port = router.endpoint().rsplit_once(':').unwrap().1.to_owned();
+        let mut dealer = dealer(&context, &format!("tcp://localhost:{port}"), None);
+        assert_eq!(status(&mut dealer), LinkStatus::Connected, "{endpoint}");
+    }
+}
+
+#[test]
+fn port_in_use_and_foreign_address_are_told_with_the_endpoint() {
+    let context = Context::new().unwrap();
+    let first = router(&context, "tcp://127.0.0.1:0", None, None);
+    let endpoint = first.endpoint();
+    let error = Router::bind(&context, &endpoint, RouterOptions::default()).unwrap_err();
+    assert_eq!(error, LinkError::AddressInUse { endpoint: endpoint.clone() });
+    assert!(error.to_string().contains(&endpoint));
+    let foreign = "tcp://192.0.2.1:5555".to_owned();
+    let error = Router::bind(&context, &foreign, RouterOptions::default()).unwrap_err();
+    assert_eq!(error, LinkError::AddressNotAvailable { endpoint: foreign });
+    let error = Router::bind(&context, "tcp://localhost", RouterOptions::default()).unwrap_err();
+    assert!(matches!(error, LinkError::MalformedEndpoint { .. }));
+    let error = Dealer::connect(&context, &endpoint, b"", DealerOptions::default()).unwrap_err();
+    assert_eq!(error, LinkError::RoutingId { length: 0 });
+    let error = Dealer::connect(&context, &endpoint, &[b'x'; 256], DealerOptions::default()).unwrap_err();
+    assert_eq!(error, LinkError::RoutingId { length: 256 });
+}
+
+/// Admits nobody until told to, and remembers who asked.
+#[derive(Debug, Default)]
+struct Door {
+    open: AtomicBool,
+    seen: Mutex<Vec<PeerHello>>,
+    denied: Mutex<Vec<String>>,
+}
+
+impl Admission for Door {
+    fn admit(&self, hello: &PeerHello) -> Verdict {
+        self.seen.lock().unwrap().push(hello.clone());
+        if self.open.load(Ordering::Acquire) {
+            Verdict::Allow { user_id: "somebody".to_owned() }
+        } else {
+            Verdict::Deny { reason: "closed".to_owned() }
+        }
+    }
+    fn denied(&self, _hello: &PeerHello, reason: &str) {
+        self.denied.lock().unwrap().push(reason.to_owned());
+    }
+}
+
+#[test]
+fn peer_that_was_denied_comes_in_once_it_is_admitted() {
+    for keys in [None, Some(KeyPair::generate())] {
+        let context = Context::new().unwrap();
+        let door = Arc::new(Door::default());
+        let mut router = router(&context, "tcp://127.0.0.1:0", keys.clone(), Some(door.clone()));
+        let own = KeyPair::generate();
+        let dealer_keys = keys.as_ref().map(|keys| DealerKeys { own: own.clone(), broker: keys.public });
+        let options = DealerOptions { link: link(), keys: dealer_keys };
+        let mut dealer = Dealer::connect(&context, &router.endpoint(), b"worker", options).unwrap();
+        assert_eq!(status(&mut dealer), refused(&router.endpoint(), keys.as_ref(), RefusedReason::NotAdmitted));
+        assert_eq!(door.denied.lock().unwrap()[0], "closed");
+        assert!(router.denials() >= 1);
+        door.open.store(true, Ordering::Release);
+        while status(&mut dealer) != LinkStatus::Connected {}
+        dealer.try_send(&[Bytes::from("in")]).unwrap();
+        router.wait(Some(DEADLINE), false).unwrap();
+        let until = Instant::now() + DEADLINE;
+        let message = loop {
+            if let Some(message) = router.try_receive().unwrap() {
+                break message;
+            }
+            router.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
+        };
+        assert_eq!(message.frames, [Bytes::from("in")]);
+        let expected = PeerHello {
+            address: "127.0.0.1".to_owned(),
+            public_key: keys.as_ref().map(|_| own.public),
+            mechanism: if keys.is_some() { Mechanism::Curve } else { Mechanism::Plain },
+        };
+        assert_eq!(door.seen.lock().unwrap()[0], expected);
+    }
+}
+
+/// Panics on the first peer and admits the others.
+#[derive(Debug, Default)]
+struct Fragile(AtomicBool);
+
+impl Admission for Fragile {
+    fn admit(&self, _hello: &PeerHello) -> Verdict {
+        assert!(self.0.swap(true, Ordering::AcqRel), "the first peer breaks the rules");
+        Verdict::Allow { user_id: String::new() }
+    }
+}
+
+#[test]
+fn panic_in_the_rules_denies_one_peer_and_no_other() {
+    let context = Context::new().unwrap();
+    let router = router(&context, "tcp://127.0.0.1:0", None, Some(Arc::new(Fragile::default())));
+    let mut dealer = dealer(&context, &router.endpoint(), None);
+    assert_eq!(status(&mut dealer), refused(&router.endpoint(), None, RefusedReason::NotAdmitted));
+    while status(&mut dealer) != LinkStatus::Connected {}
+    assert_eq!(router.denials(), 1);
+}
+
+#[test]
+fn allowlist_works_with_and_without_encryption_and_logs_denials() {
+    for keys in [None, Some(KeyPair::generate())] {
+        let context = Context::new().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let its_log = log.clone();
+        let list = AddressAllowlist::new(["192.0.2.0/24"])
+            .unwrap()
+            .on_denied(move |hello, reason| its_log.lock().unwrap().push(format!("{}: {reason}", hello.address)));
+        let router = router(&context, "tcp://*:0", keys.clone(), Some(Arc::new(list)));
+        let mut dealer = dealer(&context, &router.endpoint(), keys.as_ref().map(|keys| keys.public));
+        assert_eq!(status(&mut dealer), refused(&router.endpoint(), keys.as_ref(), RefusedReason::NotAdmitted));
+        assert!(log.lock().unwrap()[0].contains("is not on the allowlist"));
+
+        let other = Context::new().unwrap();
+        let list = AddressAllowlist::new(["127.0.0.0/8", "::1"]).unwrap();
+        let router = Router::bind(
+            &other,
+            "tcp://*:0",
+            RouterOptions { link: link(), keys: keys.clone(), admission: Some(Arc::new(list)) },
+        )
+        .unwrap();
+        let options = DealerOptions {
+            link: link(),
+            keys: keys.as_ref().map(|keys| DealerKeys { own: KeyPair::generate(), broker: keys.public }),
+        };
+        let mut dealer = Dealer::connect(&context, &router.endpoint(), b"worker", options).unwrap();
+        assert_eq!(status(&mut dealer), LinkStatus::Connected);
+    }
+}
+
+#[test]
+fn second_admission_in_a_context_is_an_error_and_a_stopped_one_is_not_in_the_way() {
+    let context = Context::new().unwrap();
+    let first = router(&context, "tcp://127.0.0.1:0", None, Some(Arc::new(AllowAny)));
+    let options = RouterOptions { admission: Some(Arc::new(AllowAny)), ..RouterOptions::default() };
+    let error = Router::bind(&context, "tcp://127.0.0.1:0", options.clone()).unwrap_err().to_string();
+    assert!(error.contains("has admission rules already"), "{error}");
+    Box::new(first).close(Duration::ZERO);
+    let until = Instant::now() + DEADLINE;
+    while Router::bind(&context, "tcp://127.0.0.1:0", options.clone()).is_err() {
+        assert!(Instant::now() < until);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn silently_dropped_connection_is_noticed_at_both_ends() {
+    let context = Context::new().unwrap();
+    let heartbeat = Duration::from_millis(200);
+    let link = LinkOptions { heartbeat_interval: heartbeat, heartbeat_timeout: heartbeat, ..link() };
+    let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
+    let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
+    let frozen = Arc::new(AtomicBool::new(false));
+    let proxy = proxy(router.endpoint().trim_start_matches("tcp://").to_owned(), frozen.clone());
+    let mut dealer =
+        Dealer::connect(&context, &format!("tcp://{proxy}"), b"worker", DealerOptions { link, keys: None }).unwrap();
+    assert_eq!(status(&mut dealer), LinkStatus::Connected);
+    // It stays alive for many heartbeats.
+    dealer.wait(Some(heartbeat * 5), false).unwrap();
+    assert_eq!(dealer.try_receive().unwrap(), None);
+    assert_eq!(dealer.next_status(), None);
+    router.try_send(b"worker", &[Bytes::from("x")]).unwrap();
+
+    frozen.store(true, Ordering::Release);
+    let until = Instant::now() + DEADLINE;
+    while dealer.next_status() != Some(LinkStatus::Disconnected) {
+        dealer.try_receive().unwrap();
+        dealer.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
+    }
+    while router.try_send(b"worker", &[Bytes::from("x")]) != Err(SendError::Unroutable) {
+        assert!(Instant::now() < until);
+        router.wait(Some(Duration::from_millis(10)), false).unwrap();
+    }
+}
+
+/// Passes bytes on until it is frozen; then it keeps the connections and forgets the bytes.
+fn proxy(target: String, frozen: Arc<AtomicBool>) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let server = std::net::TcpStream::connect(&target).unwrap();
+            for (mut from, mut to) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server.try_clone().unwrap(), client.try_clone().unwrap()),
+            ] {
+                let frozen = frozen.clone();
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(count @ 1..) = from.read(&mut buffer) {
+                        if !frozen.load(Ordering::Acquire) && to.write_all(&buffer[..count]).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    address
+}
