@@ -68,6 +68,13 @@ async fn a_command_past_its_time_keeps_what_it_wrote() {
     assert_eq!(result.status, Some(ResultStatus::Failed));
 }
 
+#[tokio::test]
+async fn a_command_that_is_to_end_is_told_first_and_its_last_words_are_kept() {
+    let command = "trap 'echo bye; exit' TERM; echo begun; while :; do sleep 0.05; done";
+    let result = run(json!({"command": command, "timeout": 1})).await;
+    assert_eq!(result.value().expect("JSON")["stdout"], "begun\nbye\n");
+}
+
 /// Starts a shell whose child writes its process id to a file, and waits for it.
 async fn with_child(worker: &TestWorker, folder: &Path, before: &str) -> (TestJob, Pid) {
     let file = folder.join("pid");
