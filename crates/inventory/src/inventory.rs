@@ -18,7 +18,7 @@ use crate::warning::Warning;
 use crate::worker_data::FILESHARING_WORKER;
 
 /// The file of variables beside an inventory.
-const DOTENV_FILE: &str = ".env";
+pub(crate) const DOTENV_FILE: &str = ".env";
 
 /// The sections that NorFab knows, in the order in which it shows them.
 pub(crate) const SECTIONS: [&str; 7] = ["broker", "workers", "topology", "logging", "client", "hooks", "plugins"];
@@ -65,16 +65,17 @@ impl Inventory {
     /// Every [`InventoryError`] of reading, rendering, parsing and checking. Worker files are not read yet.
     pub fn load(path: &Path, options: &LoadOptions) -> Result<Self, InventoryError> {
         let file = absolute(path)?;
-        let folder = file.parent().map_or_else(|| file.clone(), Path::to_path_buf);
-        let base_dir = match &options.base_dir {
-            Some(base_dir) => absolute(base_dir)?,
-            None => folder.clone(),
+        let base_dir = match (&options.base_dir, file.parent()) {
+            (Some(base_dir), _) => absolute(base_dir)?,
+            (None, Some(folder)) => folder.to_path_buf(),
+            (None, None) => return Err(InventoryError::NotAFile { file }),
         };
-        // Read before the inventory, which may use its variables; but a wrong path should be told first.
+        // `.env` is read before the inventory, which may use its variables; but a wrong path should be told first.
         if !file.exists() {
             return Err(InventoryError::NoSuchFile { file: path.to_path_buf() });
         }
-        let (environment, mut warnings) = with_dotenv(&folder, options)?;
+        // Named as the inventory was, so that a warning does not show a longer path than an error.
+        let (environment, mut warnings) = with_dotenv(path.parent().unwrap_or(path), options)?;
         let loaded = text_file::load(path, &environment)?;
         warnings.extend(loaded.document.warnings);
         Self::checked(Parts {

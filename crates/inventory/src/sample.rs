@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::InventoryError;
+use crate::inventory::DOTENV_FILE;
 
 const INVENTORY: &str = r##"# What this fabric consists of. `norfab up` in this folder starts what `topology` lists.
 #
@@ -61,6 +62,10 @@ Files in this folder can be listed and fetched by every client of the fabric, fo
     norfab files get nf://welcome.txt
 ";
 
+/// The variables of an inventory are where passwords end up, so nobody else may read them.
+#[cfg(unix)]
+const DOTENV_MODE: u32 = 0o600;
+
 /// The files of a new environment, below its folder.
 const FILES: [(&str, &str); 3] = [("inventory.yaml", INVENTORY), (".env", DOTENV), ("files/welcome.txt", SHARED_FILE)];
 
@@ -97,6 +102,11 @@ fn write(file: &Path, text: &str, force: bool) -> io::Result<()> {
     } else {
         // Fails for a file that appeared in the meantime, too.
         options.create_new(true);
+    }
+    #[cfg(unix)]
+    if file.file_name().is_some_and(|name| name == DOTENV_FILE) {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.mode(DOTENV_MODE);
     }
     options.open(file)?.write_all(text.as_bytes())
 }

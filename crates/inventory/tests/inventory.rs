@@ -349,6 +349,11 @@ fn a_fresh_environment_loads_without_warnings_and_is_not_overwritten() {
     let files = create_environment(&lab, false).unwrap();
     let names: Vec<&Path> = files.iter().map(|file| file.strip_prefix(&lab).unwrap()).collect();
     assert_eq!(names, [Path::new("inventory.yaml"), Path::new(".env"), Path::new("files/welcome.txt")]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&files[1]).unwrap().permissions().mode() & 0o777, 0o600, "variables hold passwords");
+    }
     // The template's comments must bear any value of the variables they mention.
     for env in [Environment::new(), Environment::from([("NETWORK_PASSWORD".into(), "x".into())])] {
         let options = LoadOptions { env, ..options(&[]) };
