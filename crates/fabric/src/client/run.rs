@@ -50,6 +50,9 @@ const TIMEOUT_SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
 /// The answer to a management request.
 pub(super) type ManagementReply = Result<(Status, bytes::Bytes), ManagementFailure>;
 
+/// Runs on the store's thread and delivers its answer itself.
+pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn ClientStore + 'static)) + Send>;
+
 /// What others ask of the owner.
 pub(super) enum ClientCommand {
     Submit {
@@ -83,7 +86,7 @@ pub(super) enum ClientCommand {
         deadline: Instant,
         answer: oneshot::Sender<ManagementReply>,
     },
-    Query(Box<dyn FnOnce(&mut (dyn ClientStore + 'static)) + Send>),
+    Query(StoreQuery),
     Stats {
         answer: oneshot::Sender<Value>,
     },

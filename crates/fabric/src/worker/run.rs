@@ -49,6 +49,9 @@ const ABORT_GRACE: Duration = Duration::from_secs(6);
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
 
+/// Runs on the store's thread and delivers its answer itself.
+pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + Send>;
+
 /// What others ask of the owner.
 pub(super) enum WorkerCommand {
     /// A task speaks.
@@ -58,7 +61,7 @@ pub(super) enum WorkerCommand {
     /// Tell the statistics.
     Stats { answer: oneshot::Sender<Value> },
     /// Run a query on the store.
-    Query(Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + Send>),
+    Query(StoreQuery),
     /// End.
     Stop { drain: Duration },
     /// Find out whether the owner is there.
