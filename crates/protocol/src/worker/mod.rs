@@ -373,7 +373,7 @@ impl Worker {
                 self.note(WorkerNote::BrokerAsked);
                 let earliest = self.last_connect.map_or(now, |last| last + RECONNECT_INTERVAL);
                 if earliest <= now {
-                    self.reconnect();
+                    self.reconnect(now);
                 } else {
                     self.reconnect_at = Some(earliest);
                 }
@@ -388,11 +388,11 @@ impl Worker {
     /// Time has passed.
     pub fn timeout(&mut self, now: Instant) {
         if self.reconnect_at.is_some_and(|at| at <= now) {
-            self.reconnect();
+            self.reconnect(now);
         } else if self.keepalive.expired(now) {
             self.note(WorkerNote::BrokerSilent);
             self.send(&WorkerMessage::Disconnect(self.config.service.clone()), Class::Beat);
-            self.reconnect();
+            self.reconnect(now);
         } else if self.keepalive.take_beat(now) {
             // A broker that was killed and came back knows nobody and says nothing if it is not ours. After two missed
             // beats a READY goes out in place of the beat: brokers that know us take no notice of it.
@@ -555,8 +555,10 @@ impl Worker {
         self.send(&WorkerMessage::Ready(self.config.service.clone()), Class::First);
     }
 
-    fn reconnect(&mut self) {
+    /// Both timers start again, so that the next attempt is one hold time away even if no connection comes about.
+    fn reconnect(&mut self, now: Instant) {
         self.reconnect_at = None;
+        self.keepalive.restart(now);
         self.outputs.push_back(WorkerOutput::Reconnect);
     }
 

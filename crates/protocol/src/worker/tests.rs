@@ -313,3 +313,22 @@ fn a_task_that_has_ended_can_report_nothing_more() {
     );
     assert_eq!(bench.worker.stream(&job("1"), body), Err(NotTaken::NoSuchJob));
 }
+
+#[test]
+fn a_worker_without_a_connection_tries_again_after_a_hold_time_and_not_at_once() {
+    let mut bench = Bench::new(1);
+    bench.now += Duration::from_secs(15);
+    bench.worker.timeout(bench.now);
+    assert!(bench.drain().contains(&Did::Reconnect));
+    // The broker stays away: nobody says that the new socket is connected.
+    for _ in 0..5 {
+        let next = bench.worker.next_deadline().expect("it goes on");
+        assert_eq!(next, bench.now + Duration::from_millis(2500), "no deadline lies in the past");
+        bench.now = next;
+        bench.worker.timeout(next);
+        assert!(!bench.drain().contains(&Did::Reconnect));
+    }
+    bench.now += Duration::from_millis(2500);
+    bench.worker.timeout(bench.now);
+    assert!(bench.drain().contains(&Did::Reconnect));
+}

@@ -27,6 +27,7 @@ pub enum WorkerOperation {
     },
     Keepalive,
     Disconnect,
+    Connected,
     Raw {
         frames: Vec<Vec<u8>>,
     },
@@ -117,6 +118,7 @@ impl Run {
             }
             WorkerOperation::Keepalive => self.worker.message(self.now, &frames(&[b"", b"NFPB01", b"0x02", b"s0"])),
             WorkerOperation::Disconnect => self.worker.message(self.now, &frames(&[b"", b"NFPB01", b"0x03", b"s0"])),
+            WorkerOperation::Connected => self.worker.connected(self.now),
             WorkerOperation::Raw { frames } => {
                 let message: Vec<Bytes> = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
                 self.worker.message(self.now, &message);
@@ -124,6 +126,7 @@ impl Run {
             WorkerOperation::Pass { milliseconds } => {
                 self.now += Duration::from_millis(u64::from(*milliseconds));
                 self.worker.timeout(self.now);
+                assert!(self.worker.next_deadline().is_none_or(|at| at > self.now), "all that was due is done");
             }
             WorkerOperation::Stored { fails } => self.store_next(*fails),
             WorkerOperation::Loaded => self.load_next(),
@@ -228,7 +231,8 @@ impl Run {
                     let reply = result_reply(&worker_name(0), b"{}");
                     self.worker.finished(self.now, &job, Ending::Failed, reply, Bytes::from_static(b"{}"));
                 }
-                WorkerOutput::Reconnect => self.worker.connected(self.now),
+                // The new socket is connected when the operations say so.
+                WorkerOutput::Reconnect => {}
                 WorkerOutput::Deliver { job, .. } | WorkerOutput::Cancel { job, .. } => {
                     assert!(self.started.contains(&job), "only a running task gets something");
                 }
