@@ -262,6 +262,9 @@ pub(crate) fn open_below(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Below
 }
 
 #[cfg(test)]
+mod races;
+
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;

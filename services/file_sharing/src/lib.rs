@@ -7,7 +7,7 @@
 //! (opening below the handle), `listing`, `details` with `digest`, and `fetch` (the tasks).
 #![warn(missing_docs)]
 
-use std::path::Path;
+use std::path::{self, Path};
 use std::sync::Arc;
 
 use norfab_service::{NoInput, Service, Task, TaskContext};
@@ -43,7 +43,10 @@ use share::Share;
 pub fn service(inventory: &Value, default_base_dir: &Path) -> Result<Service, FileSharingError> {
     let settings = Settings::read(inventory, default_base_dir)?;
     settings.prepare()?;
-    let share = Arc::new(Share::new(settings.base_dir));
+    // The folder stays the same if the process goes elsewhere.
+    let base_dir = path::absolute(&settings.base_dir)
+        .map_err(|source| FileSharingError::Folder { path: settings.base_dir.clone(), source })?;
+    let share = Arc::new(Share::new(base_dir));
     let service = Service::new(settings.service)
         .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))
         .version("platform", std::env::consts::OS)
