@@ -1,7 +1,7 @@
 //! What workers cost in memory once they have done some work. The first one is told by what its process holds; one more
 //! by what it adds, since a process that Python forks shares most of what it holds with its parent.
 
-use norfab_peer_tests::{Environment, Job, Peer, Security, Side, Site};
+use norfab_peer_tests::{Job, Peer, Release, Security, Side, Site};
 use serde_json::json;
 
 use crate::figure::Plan;
@@ -50,7 +50,7 @@ fn with_one_worker(side: Side, measure: fn(u32) -> f64) -> f64 {
 
 /// Gives all of these workers something to do.
 fn work(site: &Site, names: &[&str]) {
-    let mut client = site.start_client(Environment::NorFab0250, "client");
+    let mut client = site.start_client(Side::Python(Release::V0_25_0), "client");
     client.wait_for_workers(names);
     client.run_one_by_one(Job::new("filesharing", "echo").with("pad", "x".repeat(260)).at(names), JOBS);
 }

@@ -15,7 +15,7 @@ pub fn cpu_per_job(plan: &Plan, workers: u32) -> f64 {
     let port = ReservedPort::new();
     let mut command = Command::new(build(folder.path()));
     command.args([&port.endpoint(), "--curve"]);
-    let router = Peer::start_ours("router", command);
+    let router = Peer::start_binary("router", command);
     let key = router.ready()["name"].as_str().expect("the router prints its key").to_owned();
     route::drive(plan, &port.endpoint(), &key, router.id(), workers)
 }

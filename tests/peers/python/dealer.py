@@ -3,6 +3,9 @@
 A frame is a string, sent as UTF-8, or {"hex": "..."} for other bytes; frames that are not UTF-8 come back as hex too.
 """
 
+import resource
+import time
+
 import lines
 import zmq
 
@@ -47,10 +50,30 @@ def receive(socket, timeout=5):
     return [unpacked(frame) for frame in dealer.recv_multipart()]
 
 
+def crowd(count, endpoint, frames, server_key=None, timeout=60):
+    """Opens `count` sockets at once, sends the same message from each, and counts those that get an answer in time."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    names = [f"crowd-{number}" for number in range(count)]
+    poller = zmq.Poller()
+    for name in names:
+        connect(name, endpoint, name, server_key)
+        send(name, frames)
+        poller.register(sockets[name], zmq.POLLIN)
+    answered, end = 0, time.time() + timeout
+    while answered < count and time.time() < end:
+        for dealer, _ in poller.poll(1000):
+            poller.unregister(dealer)
+            answered += 1
+    for name in names:
+        close(name)
+    return answered
+
+
 def close(socket):
     sockets.pop(socket).close()
 
 
 lines.say(ready="dealer")
-lines.serve({call.__name__: call for call in (connect, send, receive, close)})
+lines.serve({call.__name__: call for call in (connect, send, receive, crowd, close)})
 lines.leave()

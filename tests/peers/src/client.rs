@@ -1,4 +1,4 @@
-//! A stock Python client.
+//! A client of either side.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ impl Job {
     }
 }
 
-/// A stock Python client in a process of its own. Calls that fail in the client fail the test.
+/// A client in a process of its own. Calls that fail in the client fail the test.
 #[derive(Debug)]
 pub struct Client(Peer);
 
@@ -58,7 +58,7 @@ impl Client {
         &mut self.0
     }
 
-    /// Runs a job to its end: an object of results by worker, or null if the client has none to give.
+    /// Runs a job to its end: an object of results by worker, or null if a Python client has none to give.
     pub fn run(&mut self, job: Job) -> Value {
         self.0.call("run_job", job.0)
     }

@@ -45,6 +45,21 @@ impl Dealer {
         }
     }
 
+    /// Connects `count` sockets at once, each with one message, and gives how many of them were answered.
+    pub fn crowd(&mut self, count: u32, frames: Value) -> u64 {
+        let answered = self.peer.call(
+            "crowd",
+            json!({
+                "count": count,
+                "endpoint": self.endpoint,
+                "frames": frames,
+                "server_key": self.broker_key,
+                "timeout": 60,
+            }),
+        );
+        answered.as_u64().expect("a number")
+    }
+
     /// Closes a socket.
     pub fn close(&mut self, socket: &str) {
         self.peer.call("close", json!({"socket": socket}));

@@ -27,7 +27,7 @@ impl Devices {
         for (name, platform, port) in &devices {
             command.arg(format!("{name}={platform}:{}", port.number()));
         }
-        Self { _peer: Peer::start_python("devices", command), devices }
+        Self { _peer: Peer::start_driven("devices", command), devices }
     }
 
     /// The inventory of a `nornir` worker for these devices.

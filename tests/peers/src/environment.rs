@@ -71,6 +71,21 @@ pub fn norfab() -> Command {
     command
 }
 
+/// A command that runs our crates in a role of the fabric: the program `norfab-peer` of this package.
+///
+/// # Panics
+///
+/// When the program was not built, which happens if only a part of the package was.
+#[must_use]
+pub fn ours(role: &str) -> Command {
+    let running = env::current_exe().expect("the path of the running program is known");
+    let folders = running.ancestors().skip(1).take(2);
+    let program = folders.map(|folder| folder.join("norfab-peer")).find(|program| program.exists());
+    let mut command = Command::new(program.expect("norfab-peer is built with the tests of its package"));
+    command.arg(role);
+    command
+}
+
 /// The folder of the environments: `NORFAB_PEERS`, or else `target/peers`.
 fn environments() -> PathBuf {
     env::var_os("NORFAB_PEERS").map_or_else(|| target().join("peers"), PathBuf::from)

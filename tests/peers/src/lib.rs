@@ -8,7 +8,7 @@
 //! 1. [`Site`]: a folder with an `inventory.yaml` and the endpoint of one broker; both worlds read the same file.
 //! 2. [`Side`]: who plays a role, which Python release or ours; [`fabrics`] lists the combinations to go through.
 //! 3. [`Peer`]: a running process with its deadline-bound waits, killed when it is dropped.
-//! 4. [`Client`] and [`Dealer`]: a stock Python client, and bare sockets for frames that no client would send.
+//! 4. [`Client`] and [`Dealer`]: a client of either side, and bare sockets for frames that no client would send.
 //! 5. [`Devices`]: simulated network devices for the `nornir` service.
 //!
 //! Everything panics where a test should fail, with what the peer printed. The Python environments are made by
@@ -26,7 +26,7 @@ mod site;
 pub use client::{Client, Job};
 pub use dealer::Dealer;
 pub use devices::Devices;
-pub use environment::{Environment, norfab, source};
+pub use environment::{Environment, norfab, ours, source};
 pub use peer::{Peer, WAIT_LONG};
 pub use port::ReservedPort;
 pub use side::{Release, Security, Side, fabrics};

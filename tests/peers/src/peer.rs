@@ -20,7 +20,7 @@ const LOG_LINES_MAX: usize = 200;
 /// Lines of standard output that may wait for the test; a peer that writes more is slowed down.
 const LINES_MAX: usize = 1024;
 
-/// A Python peer or our binary, in a process of its own that is killed when this is dropped.
+/// A peer of either side, in a process of its own that is killed when this is dropped.
 #[derive(Debug)]
 pub struct Peer {
     name: String,
@@ -32,14 +32,14 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts a Python peer and waits for its line `{"ready": ...}`.
+    /// Starts a peer that is driven by lines of JSON and waits for its line `{"ready": ...}`.
     ///
     /// # Panics
     ///
     /// When it cannot be started, ends, or is not ready within [`WAIT_LONG`].
     #[must_use]
-    pub fn start_python(name: &str, command: Command) -> Self {
-        let mut peer = Self::spawn(name, command);
+    pub fn start_driven(name: &str, command: Command) -> Self {
+        let mut peer = Self::spawn(name, command, Stdio::piped());
         let line = peer.json();
         assert!(line.get("ready").is_some(), "{name} said {line} instead of being ready\n{}", peer.log());
         peer.ready = line;
@@ -52,8 +52,8 @@ impl Peer {
     ///
     /// When it cannot be started, ends, or is not ready within [`WAIT_LONG`].
     #[must_use]
-    pub fn start_ours(name: &str, command: Command) -> Self {
-        let mut peer = Self::spawn(name, command);
+    pub fn start_binary(name: &str, command: Command) -> Self {
+        let mut peer = Self::spawn(name, command, Stdio::null());
         loop {
             let line = peer.line();
             let Some(words) = line.strip_prefix("ready: ") else {
@@ -78,7 +78,7 @@ impl Peer {
         self.child.id()
     }
 
-    /// Makes a call of a Python peer; `arguments` is an object. What it answers, or the text of its exception.
+    /// Makes a call of a driven peer; `arguments` is an object. What it answers, or the text of its exception.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Peer {
         drop(self.child.wait());
     }
 
-    /// Asks the process to stop, a Python peer by a line and ours by SIGTERM, and waits for its end.
+    /// Asks the process to stop, a driven peer by the end of its input and a binary by SIGTERM, and waits for its end.
     ///
     /// # Panics
     ///
@@ -153,10 +153,8 @@ impl Peer {
         lines.iter().map(|line| format!("  {} | {line}\n", self.name)).collect()
     }
 
-    fn spawn(name: &str, mut command: Command) -> Self {
-        let python = command.get_args().any(|word| word == "-u");
-        command.stdin(if python { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    fn spawn(name: &str, mut command: Command, input: Stdio) -> Self {
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: cannot start {command:?}: {error}"));
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, lines) = sync_channel(LINES_MAX);
@@ -170,7 +168,7 @@ impl Peer {
     }
 
     fn write(&mut self, value: &Value) {
-        let input = self.input.as_mut().expect("only Python peers that were not stopped take calls");
+        let input = self.input.as_mut().expect("only driven peers that were not stopped take calls");
         let written = writeln!(input, "{value}").and_then(|()| input.flush());
         if let Err(error) = written {
             panic!("{} is gone: {error}\n{}", self.name, self.log());

@@ -30,7 +30,7 @@ impl Release {
 pub enum Side {
     /// The stock Python implementation.
     Python(Release),
-    /// Our binary.
+    /// Ours.
     Ours,
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::{Client, Dealer, Environment, Peer, ReservedPort, Security, Side, norfab};
+use crate::environment::ours;
+use crate::{Client, Dealer, Environment, Peer, ReservedPort, Security, Side};
 
 /// One host of a fabric: a base directory with `inventory.yaml`, read by Python peers and by ours alike.
 ///
@@ -118,12 +119,12 @@ impl Site {
             Side::Python(release) => {
                 let mut command = release.environment().script("python/broker.py");
                 command.arg(self.inventory());
-                Peer::start_python("broker", command)
+                Peer::start_driven("broker", command)
             }
             Side::Ours => {
-                let mut command = norfab();
-                command.arg("broker").arg("-i").arg(self.inventory());
-                Peer::start_ours("broker", command)
+                let mut command = ours("broker");
+                command.arg(self.inventory());
+                Peer::start_driven("broker", command)
             }
         }
     }
@@ -139,9 +140,9 @@ impl Site {
         match side {
             Side::Python(release) => self.start_python_worker(release.environment(), name),
             Side::Ours => {
-                let mut command = norfab();
-                command.args(["worker", name, "-i"]).arg(self.inventory());
-                Peer::start_ours(name, command)
+                let mut command = ours("worker");
+                command.arg(self.inventory()).arg(name);
+                Peer::start_driven(name, command)
             }
         }
     }
@@ -158,12 +159,12 @@ impl Site {
             Side::Python(release) => {
                 let mut command = release.environment().script("python/fleet.py");
                 command.arg(self.inventory()).args(names);
-                Peer::start_python("fleet", command)
+                Peer::start_driven("fleet", command)
             }
             Side::Ours => {
-                let mut command = norfab();
-                command.arg("worker").args(names).arg("-i").arg(self.inventory());
-                Peer::start_ours("workers", command)
+                let mut command = ours("worker");
+                command.arg(self.inventory()).args(names);
+                Peer::start_driven("workers", command)
             }
         }
     }
@@ -177,19 +178,22 @@ impl Site {
     pub fn start_python_worker(&self, environment: Environment, name: &str) -> Peer {
         let mut command = environment.script("python/worker.py");
         command.arg(self.inventory()).arg(name);
-        Peer::start_python(name, command)
+        Peer::start_driven(name, command)
     }
 
-    /// Starts a stock Python client.
+    /// Starts a client.
     ///
     /// # Panics
     ///
     /// When it does not come up.
     #[must_use]
-    pub fn start_client(&self, environment: Environment, name: &str) -> Client {
-        let mut command = environment.script("python/client.py");
+    pub fn start_client(&self, side: Side, name: &str) -> Client {
+        let mut command = match side {
+            Side::Python(release) => release.environment().script("python/client.py"),
+            Side::Ours => ours("client"),
+        };
         command.arg(self.inventory()).arg(name);
-        Client::new(Peer::start_python(name, command))
+        Client::new(Peer::start_driven(name, command))
     }
 
     /// A process for bare DEALER sockets to this site's broker. They use CURVE if `broker_key` is given.
@@ -200,7 +204,7 @@ impl Site {
     #[must_use]
     pub fn start_dealer(&self, broker_key: Option<&str>) -> Dealer {
         let command = Environment::NorFab0250.script("python/dealer.py");
-        Dealer::new(Peer::start_python("dealer", command), self.endpoint(), broker_key.map(str::to_owned))
+        Dealer::new(Peer::start_driven("dealer", command), self.endpoint(), broker_key.map(str::to_owned))
     }
 
     fn at(port: Arc<ReservedPort>, security: Security, broker_key: Option<String>) -> Self {

@@ -1,4 +1,8 @@
 //! Fabrics of Python peers and ours in every mixture. One binary, so that it is linked once.
 
+mod hostile;
+mod life;
+mod mixed;
 mod reference;
 mod services;
+mod shapes;

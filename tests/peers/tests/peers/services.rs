@@ -12,6 +12,16 @@ fn nornir_main_job_behind_the_python_broker() {
 }
 
 #[test]
+fn nornir_main_job_behind_our_broker() {
+    nornir_main_job(Side::Ours);
+}
+
+#[test]
+fn stock_fastapi_worker_answers_with_results_behind_our_broker() {
+    fastapi_job_run(Side::Ours);
+}
+
+#[test]
 fn stock_fastapi_worker_answers_with_results_behind_the_python_broker() {
     fastapi_job_run(Side::Python(Release::V0_25_0));
 }
@@ -22,7 +32,7 @@ fn nornir_main_job(broker: Side) {
     let site = Site::new(Security::Curve).with_worker("nornir-1", devices.nornir_inventory());
     let _broker = site.start_broker(broker);
     let _worker = site.start_python_worker(Environment::Services, "nornir-1");
-    let mut client = site.start_client(Environment::Services, "client-1");
+    let mut client = site.start_client(Side::Python(Release::V0_25_0), "client-1");
     client.wait_for_workers(&["nornir-1"]);
 
     let results = client.run(Job::new("nornir", "cli").with("commands", json!(["show version"])));
@@ -44,7 +54,7 @@ fn fastapi_job_run(broker: Side) {
     let _broker = site.start_broker(broker);
     let _dummy = site.start_worker(Side::Python(Release::V0_25_0), "dummy-1");
     let _gateway = site.start_python_worker(Environment::Services, "fastapi-1");
-    let mut client = site.start_client(Environment::Services, "client-1");
+    let mut client = site.start_client(Side::Python(Release::V0_25_0), "client-1");
     client.wait_for_workers(&["dummy-1", "fastapi-1"]);
     let token = json!({"username": "tester", "token": "s3cret"});
     let mut store = Job::new("fastapi", "bearer_token_store");
