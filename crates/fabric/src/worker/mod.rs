@@ -119,6 +119,11 @@ impl WorkerHandle {
         }
     }
 
+    /// Whether tasks that send now would have to wait: the queue to the owner is full.
+    pub fn is_full(&self) -> bool {
+        self.commands.depth() >= self.commands.capacity()
+    }
+
     /// Whether the thread still runs.
     pub fn is_running(&self) -> bool {
         !matches!(self.commands.try_send(WorkerCommand::Nothing), Err((QueueError::Stopped, _)))

@@ -1,0 +1,243 @@
+//! The decision that the system rests on: one owner for each socket, bounded queues in front of it, READY first, no tick.
+//! The test plays the broker on a link in memory where it must see every message, and real roles elsewhere.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use norfab_fabric::QueueError;
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
+use norfab_jobs::MemoryWorkerStore;
+use norfab_protocol::body::Event;
+use norfab_protocol::frame::Command;
+use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
+use norfab_protocol::worker::WorkerConfig;
+use norfab_protocol::{Identity, JobId, ServiceName};
+use norfab_service::{EventDraft, NoInput, SendError, Service, Task, TaskContext};
+use norfab_transport::RouterLink;
+use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
+use serde_json::json;
+use support::{Fabric, runtime, spec};
+
+/// Messages that fit into each direction of the link in memory.
+const LINK_MESSAGES: usize = 8;
+
+struct Bench {
+    network: MemoryNetwork,
+    router: MemoryRouter,
+    worker: WorkerHandle,
+}
+
+impl Bench {
+    fn new(service: Service) -> Self {
+        let network = MemoryNetwork::new();
+        let router = network.router("broker").expect("a router");
+        let identity = Identity::parse("w1").expect("a name");
+        let worker = WorkerHandle::start(WorkerOptions {
+            config: WorkerConfig::new(identity, service.name().clone()),
+            link: Box::new(network.dealer("broker", b"w1", LINK_MESSAGES).expect("a dealer")),
+            store: Box::new(|| Ok(Box::new(MemoryWorkerStore::default()))),
+            service: Arc::new(service),
+            inventory: Arc::new(json!({})),
+            runtime: tokio::runtime::Handle::current(),
+            result_bytes_max: RESULT_BYTES_MAX,
+            endpoint: "broker".to_owned(),
+            status: json!({}),
+            fetched_files_dir: std::env::temp_dir(),
+            logs: Arc::new(|_| Ok(Vec::new())),
+            log_events: false,
+        })
+        .expect("a worker");
+        Self { network, router, worker }
+    }
+
+    /// The next message of the worker that is no beat.
+    fn next(&mut self) -> WorkerMessage {
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            if let Some(received) = self.router.try_receive().expect("a link") {
+                match WorkerMessage::decode(&received.frames).expect("a message") {
+                    WorkerMessage::Keepalive(_) => {}
+                    message => return message,
+                }
+                continue;
+            }
+            self.router.wait(Some(Duration::from_millis(100)), false).expect("a link");
+        }
+        panic!("the worker said nothing");
+    }
+
+    fn post(&mut self, job: &str, task: &str) {
+        let message = BrokerToWorker::Post(Delivery {
+            client: Identity::parse("c").expect("a name"),
+            job: JobId::parse(job).expect("a name"),
+            body: json!({ "task": task, "timeout": 60 }).to_string().into(),
+        });
+        self.router.try_send(b"w1", &message.encode()).expect("room");
+    }
+
+    fn expect_ready(&mut self) {
+        let message = self.next();
+        assert!(matches!(message, WorkerMessage::Ready(_)), "{message:?}");
+    }
+}
+
+fn service(task: Task) -> Service {
+    Service::new(ServiceName::parse("s").expect("a name")).task(task)
+}
+
+fn event(message: &WorkerMessage) -> Option<Event> {
+    match message {
+        WorkerMessage::Event(reply) => serde_json::from_slice(&reply.payload).ok(),
+        _ => None,
+    }
+}
+
+#[test]
+fn ready_is_first_after_every_connect_and_then_comes_what_was_queued() {
+    runtime().block_on(async {
+        let (go, wait) = tokio::sync::watch::channel(false);
+        let mut bench = Bench::new(service(Task::new("t", "", move |context: TaskContext, NoInput {}| {
+            let mut wait = wait.clone();
+            async move {
+                wait.wait_for(|go| *go).await.expect("the test goes on");
+                context.event(EventDraft::new("while cut off")).await?;
+                Ok(json!(1))
+            }
+        })));
+        bench.expect_ready();
+        bench.post("1", "t");
+        let mut seen = Vec::new();
+        while !seen
+            .iter()
+            .any(|message: &WorkerMessage| event(message).is_some_and(|event| event.message == "starting"))
+        {
+            seen.push(bench.next());
+        }
+        // Cut off; the task speaks and ends meanwhile.
+        bench.network.cut(b"w1");
+        go.send(true).expect("a task");
+        support::eventually("the link is down", async || {
+            *bench.worker.state().borrow() == norfab_fabric::LinkState::Disconnected
+        })
+        .await;
+        let router = bench.network.clone();
+        drop(std::mem::replace(&mut bench.router, router.router("elsewhere").expect("a router")));
+        bench.router = router.router("broker").expect("a router");
+        bench.expect_ready();
+        let after: Vec<WorkerMessage> = (0..3).map(|_| bench.next()).collect();
+        assert_eq!(event(&after[0]).map(|event| event.message), Some("while cut off".to_owned()), "{after:?}");
+        assert!(matches!(&after[1], WorkerMessage::Response(reply) if reply.status.code() == 200), "{after:?}");
+        assert_eq!(event(&after[2]).map(|event| event.message), Some("completed".to_owned()));
+    });
+}
+
+#[test]
+fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told() {
+    runtime().block_on(async {
+        let flood = Task::new("flood", "", async |context: TaskContext, NoInput {}| {
+            let mut sent = 0_u64;
+            loop {
+                let began = Instant::now();
+                match context.event(EventDraft::new("news")).await {
+                    Ok(()) => sent += 1,
+                    Err(SendError::QueueFull(full)) => {
+                        assert!(began.elapsed() >= norfab_fabric::queue::SEND_WAIT);
+                        return Ok(json!({ "sent": sent, "capacity": full.capacity, "error": full.to_string() }));
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        });
+        let mut bench = Bench::new(service(flood));
+        bench.expect_ready();
+        bench.post("1", "flood");
+        // The broker reads nothing until the task has met the bound.
+        support::eventually("the worker's queue is full", async || bench.worker.is_full()).await;
+        let mut news = 0_u64;
+        let result = loop {
+            match bench.next() {
+                WorkerMessage::Event(_) => news += 1,
+                WorkerMessage::Response(reply) if reply.status.code() == 200 => break reply.payload,
+                _ => {}
+            }
+        };
+        let result: serde_json::Value = serde_json::from_slice(&result).expect("JSON");
+        let told = &result["w1"]["result"];
+        assert!(told["error"].as_str().is_some_and(|text| text.contains("full")), "{result}");
+        assert_eq!(told["sent"].as_u64(), Some(news - 1), "all that was taken arrived, and the starting event");
+    });
+}
+
+#[test]
+fn a_submission_to_a_stopped_client_is_refused_and_nothing_waits() {
+    runtime().block_on(async {
+        let fabric = Fabric::start();
+        let client = fabric.client("c").await;
+        let open = client.submit(spec("ok")).await.expect("taken");
+        client.stop().await;
+        let refused = client.submit(spec("ok")).await.err().expect("refused");
+        assert_eq!(refused, norfab_fabric::client::SubmitError::Queue(QueueError::Stopped));
+        // The job that was open ends its waiting too; it stays in the database.
+        tokio::time::timeout(Duration::from_secs(5), open.wait()).await.expect("nothing waits on a closed client");
+        fabric.stop().await;
+    });
+}
+
+#[test]
+fn idle_roles_wake_up_for_their_keepalives_only() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        fabric.worker("idle-w").await;
+        let client = fabric.client("idle-c").await;
+        assert!(client.run(spec("ok")).await.expect("taken").succeeded());
+        let watched = ["b-NFPBroker", "w-idle-w", "c-idle-c", "s-idle-w", "s-idle-c"];
+        let before: Vec<u64> = watched.iter().map(|name| wake_ups(name)).collect();
+        let seconds = 10;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        for (name, before) in watched.iter().zip(before) {
+            let woken = wake_ups(name) - before;
+            // A beat each way every 2.5 s, and each may cost a second look; a tick of 10 ms would be a thousand.
+            let beats = if name.starts_with('s') || name.starts_with('c') { 2 } else { 2 * 2 * (seconds * 2 / 5 + 1) };
+            assert!(woken <= beats, "{name} woke up {woken} times in {seconds} s");
+        }
+        fabric.stop().await;
+    });
+}
+
+/// How often a thread of this process gave up the processor of its own accord.
+fn wake_ups(thread: &str) -> u64 {
+    for task in std::fs::read_dir("/proc/self/task").expect("threads").flatten() {
+        let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+        if name.trim() == thread {
+            let status = std::fs::read_to_string(task.path().join("status")).expect("a thread");
+            let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).expect("a counter");
+            return line.split_whitespace().nth(1).and_then(|count| count.parse().ok()).expect("a number");
+        }
+    }
+    panic!("no thread {thread}");
+}
+
+#[test]
+fn a_command_that_nobody_knows_ends_nothing() {
+    runtime().block_on(async {
+        let mut bench =
+            Bench::new(service(Task::new("t", "", async |_: TaskContext, NoInput {}| Ok(json!("still here")))));
+        bench.expect_ready();
+        for frames in [vec!["", "NFPB01"], vec!["", "NFPB01", "0x77", "x"], vec!["", "NFPB01", "0x04", "c"]] {
+            let frames: Vec<bytes::Bytes> =
+                frames.into_iter().map(|text| bytes::Bytes::from(text.to_owned())).collect();
+            bench.router.try_send(b"w1", &frames).expect("room");
+        }
+        assert_eq!(Command::from_frame(b"0x77"), None);
+        bench.post("1", "t");
+        loop {
+            if let WorkerMessage::Response(reply) = bench.next()
+                && reply.status.code() == 200
+            {
+                break;
+            }
+        }
+    });
+}
