@@ -124,6 +124,8 @@ pub struct RestoredClientJob {
 pub(super) struct Job {
     pub(super) request: JobRequest,
     pub(super) state: JobState,
+    /// The store has it.
+    pub(super) stored: bool,
     /// The store said no: it has no row of this job.
     pub(super) refused_by_store: bool,
     pub(super) posts: u32,
@@ -146,6 +148,7 @@ impl Job {
         Self {
             request,
             state: JobState::New,
+            stored: false,
             refused_by_store: false,
             posts: 0,
             dispatched: None,
@@ -166,6 +169,7 @@ impl Job {
         let RestoredClientJob { request, state, dispatched, started, completed } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
+        job.stored = true;
         job.dispatched = (!dispatched.is_empty()).then_some(dispatched);
         job.state = if job.dispatched.is_some() { state } else { JobState::New };
         job.started = started.into_iter().collect();

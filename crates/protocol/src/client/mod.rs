@@ -223,6 +223,7 @@ impl Client {
         };
         match outcome {
             Ok(()) => {
+                job.stored = true;
                 self.update(id.clone(), JobUpdate::Stored);
                 self.waiting.push_back(id);
                 self.post_waiting(now);
@@ -417,8 +418,9 @@ impl Client {
         while self.in_flight < self.config.in_flight_max
             && let Some(id) = self.waiting.pop_front()
         {
-            // One whose deadline has passed ends with the next look at the timers.
-            if self.jobs.get(&id).is_some_and(|job| job.request.deadline > now) {
+            // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
+            // been followed by another with its id.
+            if self.jobs.get(&id).is_some_and(|job| job.stored && job.posts == 0 && job.request.deadline > now) {
                 self.in_flight += 1;
                 self.post(now, &id);
             }

@@ -361,6 +361,25 @@ fn no_more_jobs_are_in_flight_than_allowed() {
 }
 
 #[test]
+fn a_job_that_ended_while_it_waited_for_its_turn_does_not_post_its_successor_too_early() {
+    let mut bench = Bench::new();
+    bench.client = Client::new(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    for job in ["1", "2"] {
+        let request = bench.request(job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(job)), Ok(()));
+    }
+    bench.client.cancel(bench.now, &id("2"), "me", None);
+    let request = bench.request("2", "any");
+    bench.client.submit(request);
+    bench.drain();
+    bench.client.cancel(bench.now, &id("1"), "me", None);
+    assert!(bench.drain().sent.iter().all(|sent| sent.0 != Command::Post), "the store does not have it yet");
+    bench.client.stored(bench.now, ClientToken(id("2")), Ok(()));
+    assert_eq!(bench.drain().sent.len(), 1);
+}
+
+#[test]
 fn a_cancelled_job_ends_here_and_its_workers_are_told() {
     let mut bench = Bench::new();
     bench.posted("1", "any");
