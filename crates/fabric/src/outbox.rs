@@ -6,15 +6,14 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::Class;
 use norfab_transport::{DealerLink, LinkError, SendError};
 
-/// Messages that may wait before the owner takes no more commands: producers then get `QueueFull`.
-pub(crate) const OUTBOX_MESSAGES_HIGH: usize = 10_000;
-
 /// Bytes that may wait before the owner takes no more commands.
 pub(crate) const OUTBOX_BYTES_HIGH: usize = 256 << 20;
 
 /// Messages that wait for the link.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Messages that may wait before the owner takes no more commands: producers then get `QueueFull`.
+    messages_high: usize,
     first: Option<Frames>,
     queue: VecDeque<Frames>,
     bytes: usize,
@@ -22,6 +21,10 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    pub(crate) fn new(messages_high: usize) -> Self {
+        Self { messages_high, first: None, queue: VecDeque::new(), bytes: 0, failures: 0 }
+    }
+
     pub(crate) fn push(&mut self, frames: Frames, class: Class) {
         match class {
             Class::First => self.first = Some(frames),
@@ -58,7 +61,7 @@ impl Outbox {
     }
 
     pub(crate) fn is_high(&self) -> bool {
-        self.queue.len() >= OUTBOX_MESSAGES_HIGH || self.bytes >= OUTBOX_BYTES_HIGH
+        self.queue.len() >= self.messages_high || self.bytes >= OUTBOX_BYTES_HIGH
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -23,6 +23,9 @@ use support::{Fabric, runtime, spec};
 /// Messages that fit into each direction of the link in memory.
 const LINK_MESSAGES: usize = 8;
 
+/// Messages that fit into the worker's own queues.
+const QUEUE_MESSAGES: usize = 200;
+
 struct Bench {
     network: MemoryNetwork,
     router: MemoryRouter,
@@ -41,6 +44,7 @@ impl Bench {
             service: Arc::new(service),
             inventory: Arc::new(json!({})),
             runtime: tokio::runtime::Handle::current(),
+            queue_messages: QUEUE_MESSAGES,
             result_bytes_max: RESULT_BYTES_MAX,
             endpoint: "broker".to_owned(),
             status: json!({}),
@@ -136,17 +140,23 @@ fn ready_is_first_after_every_connect_and_then_comes_what_was_queued() {
 #[test]
 fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told() {
     runtime().block_on(async {
-        let flood = Task::new("flood", "", async |context: TaskContext, NoInput {}| {
-            let mut sent = 0_u64;
-            loop {
-                let began = Instant::now();
-                match context.event(EventDraft::new("news")).await {
-                    Ok(()) => sent += 1,
-                    Err(SendError::QueueFull(full)) => {
-                        assert!(began.elapsed() >= norfab_fabric::queue::SEND_WAIT);
-                        return Ok(json!({ "sent": sent, "capacity": full.capacity, "error": full.to_string() }));
+        let (met, mut bound) = tokio::sync::watch::channel(false);
+        let met = Arc::new(met);
+        let flood = Task::new("flood", "", move |context: TaskContext, NoInput {}| {
+            let met = Arc::clone(&met);
+            async move {
+                let mut sent = 0_u64;
+                loop {
+                    let began = Instant::now();
+                    match context.event(EventDraft::new("news")).await {
+                        Ok(()) => sent += 1,
+                        Err(SendError::QueueFull(full)) => {
+                            assert!(began.elapsed() >= norfab_fabric::queue::SEND_WAIT);
+                            met.send_replace(true);
+                            return Ok(json!({ "sent": sent, "capacity": full.capacity, "error": full.to_string() }));
+                        }
+                        Err(error) => return Err(error.into()),
                     }
-                    Err(error) => return Err(error.into()),
                 }
             }
         });
@@ -154,7 +164,7 @@ fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told
         bench.expect_ready();
         bench.post("1", "flood");
         // The broker reads nothing until the task has met the bound.
-        support::eventually("the worker's queue is full", async || bench.worker.is_full()).await;
+        bound.wait_for(|met| *met).await.expect("the task meets the bound");
         let mut news = 0_u64;
         let result = loop {
             match bench.next() {

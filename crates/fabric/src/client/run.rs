@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
-use super::ClientOptions;
 use super::mailbox::Mailbox;
+use super::{CLIENT_QUEUE_COMMANDS, ClientOptions};
 use crate::StartError;
 use crate::clock::SystemClock;
 use crate::inbox::Inbox;
@@ -131,7 +131,7 @@ impl Run {
             link: options.link,
             writer,
             operations: Vec::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(CLIENT_QUEUE_COMMANDS),
             commands,
             inbox,
             mailboxes: HashMap::new(),

@@ -49,6 +49,9 @@ pub struct WorkerOptions {
     pub inventory: Arc<Value>,
     /// Where its tasks run.
     pub runtime: Handle,
+    /// Messages that tasks may have waiting for the owner, and as many that the owner may have waiting for its link:
+    /// [`WORKER_QUEUE_MESSAGES`] unless there is a reason.
+    pub queue_messages: usize,
     /// Largest result in bytes of JSON.
     pub result_bytes_max: usize,
     /// The broker's endpoint, for statistics.
@@ -79,7 +82,7 @@ impl WorkerHandle {
         let service = options.config.service.clone();
         let waker = options.link.waker();
         let inbox = Inbox::new(waker.clone());
-        let (commands, received) = queue(WORKER_QUEUE_MESSAGES, waker);
+        let (commands, received) = queue(options.queue_messages.max(1), waker);
         let (state_sender, state) = watch::channel(LinkState::default());
         let (ended_sender, ended) = oneshot::channel();
         let run = Run::new(options, commands.clone(), received, inbox, state_sender)?;
@@ -117,11 +120,6 @@ impl WorkerHandle {
             // An error says that the thread has ended, which is what we wait for.
             drop(self.ended.await);
         }
-    }
-
-    /// Whether tasks that send now would have to wait: the queue to the owner is full.
-    pub fn is_full(&self) -> bool {
-        self.commands.depth() >= self.commands.capacity()
     }
 
     /// Whether the thread still runs.

@@ -144,7 +144,7 @@ impl Run {
             link: options.link,
             writer,
             operations: Vec::new(),
-            outbox: Outbox::default(),
+            outbox: Outbox::new(options.queue_messages),
             commands,
             sender,
             inbox,

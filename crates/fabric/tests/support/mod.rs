@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use norfab_fabric::broker::{BrokerHandle, BrokerInformation, BrokerOptions};
 use norfab_fabric::client::{ClientHandle, ClientOptions, JobSpec};
-use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteClientStore, SqliteWorkerStore};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::ClientConfig;
@@ -131,6 +131,7 @@ impl Fabric {
             service: Arc::new(service()),
             inventory: Arc::new(json!({"service": "s"})),
             runtime: tokio::runtime::Handle::current(),
+            queue_messages: WORKER_QUEUE_MESSAGES,
             result_bytes_max: RESULT_BYTES_MAX,
             endpoint: self.endpoint.clone(),
             status: json!({}),

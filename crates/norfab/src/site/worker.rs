@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
 use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::Identity;
@@ -84,6 +84,7 @@ impl Site {
             service,
             inventory: Arc::new(data.clone()),
             runtime: tokio::runtime::Handle::current(),
+            queue_messages: WORKER_QUEUE_MESSAGES,
             result_bytes_max,
             endpoint: self.endpoint()?.to_owned(),
             status,
