@@ -14,6 +14,7 @@ pub mod clock;
 mod inbox;
 mod outbox;
 pub mod process;
+mod pruning;
 pub mod queue;
 pub mod status;
 pub mod worker;

@@ -26,6 +26,7 @@ use crate::clock::SystemClock;
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
+use crate::pruning::{self, Pruning};
 use crate::status::LinkState;
 use crate::worker::thread_name;
 
@@ -95,6 +96,12 @@ pub(super) enum ClientCommand {
     },
 }
 
+/// What the store's thread hands back.
+pub(super) enum StoreAnswer {
+    Confirmed(Confirmation<ClientToken>),
+    Pruned { more: bool },
+}
+
 pub(super) struct Run {
     identity: Identity,
     machine: Client,
@@ -103,25 +110,28 @@ pub(super) struct Run {
     operations: Vec<(ClientOperation, Option<ClientToken>)>,
     outbox: Outbox,
     commands: mpsc::Receiver<ClientCommand>,
-    inbox: Inbox<Confirmation<ClientToken>>,
+    inbox: Inbox<StoreAnswer>,
     mailboxes: HashMap<JobId, Arc<Mailbox>>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
     state: watch::Sender<LinkState>,
     connected: bool,
     figures: ProcessFigures,
     flush_by: Option<Instant>,
+    pruning: Pruning,
 }
 
 impl Run {
     pub(super) fn new(
         options: ClientOptions,
         commands: mpsc::Receiver<ClientCommand>,
-        inbox: Inbox<Confirmation<ClientToken>>,
+        inbox: Inbox<StoreAnswer>,
         state: watch::Sender<LinkState>,
     ) -> Result<Self, StartError> {
         let confirmed = inbox.clone();
         let name = thread_name("s", options.identity.as_str());
-        let writer = spawn_client(&name, options.store, move |confirmations| confirmed.push(confirmations))?;
+        let writer = spawn_client(&name, options.store, move |confirmations| {
+            confirmed.push(confirmations.into_iter().map(StoreAnswer::Confirmed));
+        })?;
         if let Some(aside) = writer.set_aside() {
             warn!(client = %options.identity, "{aside}");
         }
@@ -140,6 +150,7 @@ impl Run {
             connected: false,
             figures: ProcessFigures::default(),
             flush_by: None,
+            pruning: Pruning::new(SystemClock::now()),
         })
     }
 
@@ -185,9 +196,14 @@ impl Run {
             self.connected = state == LinkState::Connected;
             self.state.send_replace(state);
         }
-        for Confirmation { token, outcome } in self.inbox.take() {
-            self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
-            self.perform();
+        for answer in self.inbox.take() {
+            match answer {
+                StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
+                    self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
+                    self.perform();
+                }
+                StoreAnswer::Pruned { more } => self.pruning.ended(SystemClock::now(), more),
+            }
         }
         if self.operations.len() < OPERATIONS_HIGH {
             again |= self.receive()?;
@@ -200,6 +216,9 @@ impl Run {
             self.machine.timeout(now);
             self.perform();
         }
+        if self.pruning.take(now) {
+            self.prune();
+        }
         let stored = self.submit_operations();
         self.outbox.flush(&mut *self.link)?;
         if let Some(flush_by) = self.flush_by
@@ -211,7 +230,8 @@ impl Run {
             return Ok(Turn::Again);
         }
         let retry = (!stored).then_some(now + STORE_RETRY);
-        let deadline = [self.machine.next_deadline(), retry, self.flush_by].into_iter().flatten().min();
+        let deadline =
+            [self.machine.next_deadline(), retry, self.flush_by, self.pruning.deadline()].into_iter().flatten().min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
 
@@ -343,6 +363,17 @@ impl Run {
                 self.operations = error.into_operations();
                 false
             }
+        }
+    }
+
+    /// Forgets a bounded number of old jobs.
+    fn prune(&mut self) {
+        let inbox = self.inbox.clone();
+        let asked = self.writer.try_query(move |store| {
+            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
+        });
+        if asked.is_err() {
+            self.pruning.ended(SystemClock::now(), false);
         }
     }
 

@@ -62,8 +62,6 @@ pub struct WorkerOptions {
     pub fetched_files_dir: PathBuf,
     /// Where `get_logs` finds records.
     pub logs: LogSource,
-    /// Whether job events are written to the log.
-    pub log_events: bool,
 }
 
 /// A running worker. Dropping it leaves the worker running: [`WorkerHandle::stop`] ends it.

@@ -28,6 +28,7 @@ use crate::clock::SystemClock;
 use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
+use crate::pruning::{self, Pruning};
 use crate::queue::QueueSender;
 use crate::status::LinkState;
 
@@ -72,6 +73,7 @@ pub(super) enum WorkerCommand {
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<WorkerToken>),
     Loaded { job: JobId, client: Identity, loaded: Option<LoadedJob> },
+    Pruned { more: bool },
 }
 
 struct Stopping {
@@ -96,6 +98,7 @@ pub(super) struct Run {
     stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
+    pruning: Pruning,
 }
 
 impl Run {
@@ -137,7 +140,6 @@ impl Run {
             view: Arc::new(view),
             runtime: options.runtime,
             result_bytes_max: options.result_bytes_max,
-            log_events: options.log_events,
         };
         Ok(Self {
             machine: Worker::new(options.config, now),
@@ -155,6 +157,7 @@ impl Run {
             stopping: None,
             figures: ProcessFigures::default(),
             statistics,
+            pruning: Pruning::new(now),
         })
     }
 
@@ -204,6 +207,9 @@ impl Run {
             self.machine.timeout(now);
             self.perform()?;
         }
+        if self.pruning.take(now) {
+            self.prune();
+        }
         let stored = self.submit_operations();
         self.outbox.flush(&mut *self.link)?;
         if let Some(end) = self.stop_step()? {
@@ -212,7 +218,7 @@ impl Run {
         if again {
             return Ok(Turn::Again);
         }
-        let mut deadline = self.machine.next_deadline();
+        let mut deadline = [self.machine.next_deadline(), self.pruning.deadline()].into_iter().flatten().min();
         if !stored {
             deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
         }
@@ -319,6 +325,7 @@ impl Run {
                 self.machine.stored(now, token, outcome);
             }
             StoreAnswer::Loaded { job, client, loaded } => self.machine.loaded(job, client, loaded),
+            StoreAnswer::Pruned { more } => self.pruning.ended(now, more),
         }
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
@@ -449,6 +456,17 @@ impl Run {
             return Ok(Some(Turn::End));
         }
         Ok(None)
+    }
+
+    /// Forgets a bounded number of old jobs.
+    fn prune(&mut self) {
+        let inbox = self.inbox.clone();
+        let asked = self.writer.try_query(move |store| {
+            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
+        });
+        if asked.is_err() {
+            self.pruning.ended(SystemClock::now(), false);
+        }
     }
 
     /// Reads back what the last process left.

@@ -25,7 +25,6 @@ pub(super) struct Runner {
     pub(super) view: Arc<dyn WorkerView>,
     pub(super) runtime: Handle,
     pub(super) result_bytes_max: usize,
-    pub(super) log_events: bool,
 }
 
 /// The outbound queue as one job sees it.
@@ -33,26 +32,39 @@ struct Outlet {
     job: JobId,
     commands: QueueSender<WorkerCommand>,
     runtime: Handle,
-    log_events: bool,
 }
 
 impl Outlet {
     fn wrap(&self, message: TaskMessage) -> WorkerCommand {
-        if self.log_events
-            && let TaskMessage::Event(event) = &message
-        {
-            info!(
-                task = %event.task,
-                job_uuid = %event.uuid,
-                event_type = ?event.event_type,
-                "EVENT {}:{} - {}",
-                event.worker,
-                event.task,
-                event.message
-            );
+        if let TaskMessage::Event(event) = &message {
+            log(event);
         }
         WorkerCommand::Task { job: self.job.clone(), message }
     }
+}
+
+/// Copies an event into the log, where the inventory asks for it.
+fn log(event: &Event) {
+    let severity = match event.severity {
+        Severity::Debug => norfab_logs::Level::Debug,
+        Severity::Info => norfab_logs::Level::Info,
+        Severity::Warning => norfab_logs::Level::Warning,
+        Severity::Error => norfab_logs::Level::Error,
+        Severity::Critical => norfab_logs::Level::Critical,
+    };
+    norfab_logs::log_event(&norfab_logs::EventLine {
+        worker: event.worker.as_str(),
+        task: &event.task,
+        job_uuid: event.uuid.as_str(),
+        event_type: match event.event_type {
+            EventType::Progress => "progress",
+            EventType::ResultReady => "result_ready",
+            EventType::InputRequest => "input_request",
+            EventType::InputResponse => "input_response",
+        },
+        severity,
+        message: &event.message,
+    });
 }
 
 fn send_error(error: QueueError) -> SendError {
@@ -92,12 +104,7 @@ impl TaskOutlet for Outlet {
 pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
     let StartJob { job, client, request, timeout, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
-    let outlet = Outlet {
-        job: job.clone(),
-        commands: runner.commands.clone(),
-        runtime: runner.runtime.clone(),
-        log_events: runner.log_events,
-    };
+    let outlet = Outlet { job: job.clone(), commands: runner.commands.clone(), runtime: runner.runtime.clone() };
     let parts = ContextParts {
         job: job.clone(),
         client,
@@ -118,6 +125,7 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
         async move {
             let runner = of_task;
             let starting = event(&runner, &job, &task, EventType::Progress, "starting", EventStatus::Running);
+            log(&starting);
             let message = TaskMessage::Event(Box::new(starting));
             // A full queue costs the client a line of news, not the job.
             if let Err(error) = runner.commands.send(WorkerCommand::Task { job: job.clone(), message }).await {
@@ -201,6 +209,7 @@ fn event(
 
 fn completed_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
     let event = event(runner, job, task, EventType::ResultReady, "completed", EventStatus::Completed);
+    log(&event);
     norfab_protocol::body::encode(&event)
 }
 

@@ -6,6 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::Site;
 
+/// Log records that are given where nobody says how many; as the recorded brokers do.
+const LAST_DEFAULT: usize = 100;
+
+/// How long the log has to write what waits before it is read.
+const LOG_FLUSH: std::time::Duration = std::time::Duration::from_millis(200);
+
 pub(super) struct Information {
     pub(super) site: Site,
 }
@@ -13,7 +19,13 @@ pub(super) struct Information {
 impl BrokerInformation for Information {
     fn worker_inventory(&self, name: &str) -> Result<Option<Value>, String> {
         match &self.site.inventory {
-            Some(inventory) => inventory.worker(name).map_err(|error| error.to_string()),
+            Some(inventory) => {
+                let data = inventory.worker_data(name).map_err(|error| error.to_string())?;
+                for warning in data.iter().flat_map(|data| &data.warnings) {
+                    tracing::warn!("inventory of worker {name}: {warning}");
+                }
+                Ok(data.map(|data| data.value))
+            }
             None => Ok(None),
         }
     }
@@ -24,11 +36,21 @@ impl BrokerInformation for Information {
 
     fn logs(&self, kwargs: &Map<String, Value>) -> Result<Vec<Value>, String> {
         let text = |key: &str| kwargs.get(key).and_then(Value::as_str).map(str::to_owned);
+        let last = match kwargs.get("last") {
+            None | Some(Value::Null) => LAST_DEFAULT,
+            Some(value) => {
+                // On a command line `last=20` is a text.
+                let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+                let number = number.ok_or_else(|| format!("argument last: expected a whole number, got {value}"))?;
+                usize::try_from(number).unwrap_or(usize::MAX)
+            }
+        };
+        if let Some(handle) = &self.site.logs {
+            // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
+            handle.flush(LOG_FLUSH);
+        }
         let query = LogQuery {
-            last: kwargs
-                .get("last")
-                .and_then(Value::as_u64)
-                .map_or(100, |last| usize::try_from(last).unwrap_or(usize::MAX)),
+            last,
             level: text("level"),
             logger: text("logger"),
             since: text("since"),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
-use norfab_inventory::{Directories, Inventory, LoadOptions};
+use norfab_inventory::{Directories, Inventory, InventoryError, LoadOptions, Topology};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::args::Global;
 use crate::exit::Failure;
+use crate::printer;
 pub use client::ClientSlot;
 
 /// Name of the broker in logs and answers, as in Python NorFab.
@@ -25,6 +26,9 @@ pub const BROKER_NAME: &str = "NFPBroker";
 
 /// The inventory that is looked for when none is named.
 const DEFAULT_INVENTORY: &str = "inventory.yaml";
+
+/// What stands in place of the broker's key where nothing is encrypted.
+const NO_KEY: &str = "none";
 
 /// Name of the broker's key files.
 const BROKER_KEY_NAME: &str = "broker";
@@ -35,11 +39,14 @@ pub struct Site {
     inventory: Option<Arc<Inventory>>,
     directories: Directories,
     endpoint: Option<String>,
-    broker_key: Option<String>,
+    /// The broker's public key as the command line has it.
+    given_key: Option<String>,
+    /// The broker's public key as the inventory has it.
+    listed_key: Option<String>,
     encrypted: bool,
+    quiet: bool,
     context: Context,
     logs: Option<norfab_logs::LogHandle>,
-    log_events: bool,
     name: Option<String>,
 }
 
@@ -47,22 +54,21 @@ impl Site {
     /// Loads what the command line names. Without an inventory file an endpoint must be given. Errors: nothing tells where
     /// the broker is, or the inventory is wrong.
     pub fn load(global: &Global) -> Result<Self, Failure> {
-        Self::load_as(global, false)
+        Self::load_with(global, |_| false)
     }
 
-    /// As [`Site::load`], for a process that starts the topology's broker: with the built-in file sharing.
-    pub fn load_as(global: &Global, starts_broker: bool) -> Result<Self, Failure> {
+    /// As [`Site::load`]; where `file_sharing` says so, the inventory has the built-in file sharing.
+    pub fn load_with(global: &Global, file_sharing: impl FnOnce(&Topology) -> bool) -> Result<Self, Failure> {
+        let quiet = global.quiet > 0;
         let inventory = match Self::inventory_file(global)? {
             None => None,
             Some(file) => {
                 let options = LoadOptions { env: environment(), env_override: true, base_dir: global.base_dir.clone() };
                 let mut inventory = Inventory::load(&file, &options).map_err(Failure::configuration)?;
-                if global.quiet == 0 {
-                    for warning in &inventory.warnings {
-                        eprintln!("warning: {warning}");
-                    }
+                for warning in inventory.warnings.iter().filter(|_| !quiet) {
+                    printer::warning(&warning.to_string());
                 }
-                if starts_broker {
+                if file_sharing(&inventory.topology) {
                     inventory = inventory.with_builtin_filesharing();
                 }
                 Some(Arc::new(inventory))
@@ -71,49 +77,61 @@ impl Site {
         let base_dir = match (&inventory, &global.base_dir) {
             (Some(inventory), _) => inventory.base_dir().to_path_buf(),
             (None, Some(base_dir)) => base_dir.clone(),
-            (None, None) => std::env::current_dir().map_err(Failure::configuration)?,
+            (None, None) => PathBuf::from("."),
         };
+        let base_dir = std::path::absolute(base_dir).map_err(Failure::configuration)?;
         let of_inventory = inventory.as_ref().map(|inventory| &inventory.broker);
-        let endpoint = global.endpoint.clone().or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone()));
-        let plain = global.broker_key.as_deref() == Some("none");
-        let broker_key = global
-            .broker_key
-            .clone()
-            .filter(|_| !plain)
-            .or_else(|| of_inventory.and_then(|broker| broker.public_key.clone()));
-        let encrypted = !plain && (global.broker_key.is_some() || of_inventory.is_none_or(|broker| broker.zmq_auth));
+        let given_key = given(global.broker_key.as_ref());
+        let plain = given_key.as_deref() == Some(NO_KEY);
+        let encrypted = !plain && (given_key.is_some() || of_inventory.is_none_or(|broker| broker.zmq_auth));
         Ok(Self {
             directories: Directories::new(&base_dir),
+            endpoint: given(global.endpoint.as_ref())
+                .or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone())),
+            given_key: given_key.filter(|_| !plain),
+            listed_key: of_inventory.and_then(|broker| broker.public_key.clone()),
             inventory,
-            endpoint,
-            broker_key,
             encrypted,
+            quiet,
             context: Context::new().map_err(Failure::failed)?,
             logs: None,
-            log_events: false,
-            name: global.name.clone(),
+            name: given(global.name.as_ref()),
         })
     }
 
     fn inventory_file(global: &Global) -> Result<Option<PathBuf>, Failure> {
-        if let Some(file) = &global.inventory {
+        if let Some(file) = global.inventory.as_ref().filter(|file| !file.as_os_str().is_empty()) {
+            if file.is_dir() {
+                return Ok(Some(file.join(DEFAULT_INVENTORY)));
+            }
             return Ok(Some(file.clone()));
         }
         // The variable of Python NorFab names the folder.
-        if let Some(folder) = std::env::var_os("NORFAB_INVENTORY_DIR") {
+        if let Some(folder) = std::env::var_os("NORFAB_INVENTORY_DIR").filter(|folder| !folder.is_empty()) {
             return Ok(Some(PathBuf::from(folder).join(DEFAULT_INVENTORY)));
         }
         let file = PathBuf::from(DEFAULT_INVENTORY);
         if file.exists() {
             return Ok(Some(file));
         }
-        if global.endpoint.is_some() {
+        if given(global.endpoint.as_ref()).is_some() {
             return Ok(None);
         }
         Err(Failure::configuration(format!(
             "there is no {DEFAULT_INVENTORY} here: name one with -i FILE, make a new environment with 'norfab init DIR', or name \
              the broker with --endpoint and --broker-key"
         )))
+    }
+
+    /// A worker's merged data in this host's inventory; warnings about its files are told. Errors: a file of it cannot be
+    /// read.
+    pub fn worker_data(&self, name: &str) -> Result<Option<Value>, InventoryError> {
+        let Some(inventory) = &self.inventory else { return Ok(None) };
+        let data = inventory.worker_data(name)?;
+        for warning in data.iter().flat_map(|data| &data.warnings).filter(|_| !self.quiet) {
+            printer::warning(&warning.to_string());
+        }
+        Ok(data.map(|data| data.value))
     }
 
     /// Starts logging for a role. The guard writes what is left when it is dropped.
@@ -128,7 +146,6 @@ impl Site {
         let settings = norfab_logs::LogSettings::from_inventory(&section)
             .map_err(Failure::configuration)?
             .with_verbosity(global.verbose, global.quiet);
-        self.log_events = settings.log_events;
         let guard = norfab_logs::init(norfab_logs::LogConfig {
             dir: files.then(|| self.directories.logs()),
             settings,
@@ -181,6 +198,12 @@ impl Site {
         KeyFolder::new(self.directories.broker()).load_or_create(BROKER_KEY_NAME).map_err(Failure::configuration)
     }
 
+    /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
+    pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
+        let text = self.given_key.as_ref().or(self.listed_key.as_ref());
+        text.map(|text| text.trim().parse()).transpose().map_err(Failure::configuration)
+    }
+
     /// Where the broker's key files are: private and public.
     pub fn broker_key_files(&self) -> (PathBuf, PathBuf) {
         let folder = KeyFolder::new(self.directories.broker());
@@ -222,13 +245,29 @@ impl Site {
             None
         };
         let options = DealerOptions { keys, ..DealerOptions::default() };
-        Dealer::connect(&self.context, self.endpoint()?, name.as_bytes(), options).map_err(Failure::configuration)
+        let endpoint = self.endpoint()?;
+        if endpoint.ends_with(":*") || endpoint.ends_with(":0") {
+            return Err(Failure::configuration(format!(
+                "the broker at {endpoint} takes whatever port is free: give the one that it printed with --endpoint, or \
+                 write a port into broker.endpoint in inventory.yaml"
+            )));
+        }
+        Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(Failure::configuration)
     }
 
+    /// The command line wins; else a broker on this host is right about its own key.
     fn broker_public_key(&self, own: &KeyFolder) -> Result<PublicKey, Failure> {
+        if let Some(given) = &self.given_key {
+            return given.trim().parse().map_err(|error| Failure::configuration(format!("--broker-key: {error}")));
+        }
         let broker = KeyFolder::new(self.directories.broker());
-        own.broker_public_key(&broker, self.broker_key.as_deref()).map_err(Failure::configuration)
+        own.broker_public_key(&broker, self.listed_key.as_deref()).map_err(Failure::configuration)
     }
+}
+
+/// What was given. A variable that is set to nothing is none.
+fn given(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.is_empty()).cloned()
 }
 
 /// A seed for choices that need not be secret.

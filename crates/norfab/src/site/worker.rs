@@ -90,7 +90,6 @@ impl Site {
             status,
             fetched_files_dir,
             logs: Arc::new(logs),
-            log_events: self.log_events,
         })
         .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))
     }

@@ -1,11 +1,10 @@
 //! The decision that the system rests on: one owner for each socket, bounded queues in front of it, READY first, no tick.
 //! The test plays the broker on a link in memory where it must see every message, and real roles elsewhere.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{Fabric, runtime, spec};
 use norfab_fabric::QueueError;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
 use norfab_jobs::MemoryWorkerStore;
@@ -18,7 +17,6 @@ use norfab_service::{EventDraft, NoInput, SendError, Service, Task, TaskContext}
 use norfab_transport::RouterLink;
 use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
 use serde_json::json;
-use support::{Fabric, runtime, spec};
 
 /// Messages that fit into each direction of the link in memory.
 const LINK_MESSAGES: usize = 8;
@@ -50,7 +48,6 @@ impl Bench {
             status: json!({}),
             fetched_files_dir: std::env::temp_dir(),
             logs: Arc::new(|_| Ok(Vec::new())),
-            log_events: false,
         })
         .expect("a worker");
         Self { network, router, worker }
@@ -122,7 +119,7 @@ fn ready_is_first_after_every_connect_and_then_comes_what_was_queued() {
         // Cut off; the task speaks and ends meanwhile.
         bench.network.cut(b"w1");
         go.send(true).expect("a task");
-        support::eventually("the link is down", async || {
+        crate::support::eventually("the link is down", async || {
             *bench.worker.state().borrow() == norfab_fabric::LinkState::Disconnected
         })
         .await;

@@ -137,7 +137,6 @@ impl Fabric {
             status: json!({}),
             fetched_files_dir: self.folder.path().join("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
-            log_events: false,
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         self.workers.insert(name.to_owned(), worker);

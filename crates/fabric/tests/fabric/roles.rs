@@ -1,13 +1,11 @@
 //! Broker, worker and client together, over real sockets with CURVE and real databases.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Fabric, kwargs, runtime, spec};
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
-use support::{Fabric, kwargs, runtime, spec};
 
 #[test]
 fn a_job_runs_on_all_workers_of_a_service_and_every_result_comes_back() {
@@ -87,7 +85,7 @@ fn a_restarted_broker_has_its_workers_back_at_once() {
         let client = fabric.client("c").await;
         assert!(client.run(spec("ok")).await.expect("taken").succeeded());
         fabric.restart_broker().await;
-        support::eventually("the worker is back", async || {
+        crate::support::eventually("the worker is back", async || {
             let mut job = spec("ok");
             job.timeout = Duration::from_secs(5);
             client.run(job).await.expect("taken").succeeded()
@@ -118,7 +116,7 @@ fn the_broker_answers_about_itself() {
         for (task, key) in [("get_stats", "worker_count"), ("get_status", "endpoint"), ("show_broker", "workers count")]
         {
             let answer =
-                client.management(support::management(), task, kwargs(json!({})), Duration::from_secs(5)).await;
+                client.management(crate::support::management(), task, kwargs(json!({})), Duration::from_secs(5)).await;
             let answer = answer.expect("room");
             assert!(answer.results.get(key).is_some(), "{task}: {answer:?}");
         }
@@ -168,7 +166,7 @@ fn a_worker_that_stops_lets_running_tasks_end_and_the_next_one_runs_what_was_que
         let client = fabric.client("c").await;
         let running = client.submit(spec("slow")).await.expect("taken");
         let queued = client.submit(spec("ok")).await.expect("taken");
-        support::eventually("both are stored", async || fabric.stored_jobs("w1").await == 2).await;
+        crate::support::eventually("both are stored", async || fabric.stored_jobs("w1").await == 2).await;
         fabric.stop_worker("w1").await;
         fabric.worker_with("w1", 1).await;
         let report = queued.wait().await;
