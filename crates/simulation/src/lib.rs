@@ -1,1 +1,23 @@
 //! Development only: seeded simulation of the three machines on a virtual clock.
+//!
+//! One seed is one run of a small fabric: clients, one broker, workers, the wires between them and the stores behind
+//! them. Messages are delayed, connections are lost with all that is in flight, every role crashes and comes back,
+//! workers freeze. The machines are the real ones of the protocol crate; everything around them is decided by the seed,
+//! so that a run that fails fails again.
+//!
+//! Reading order: [`scenario`] (what a seed means), [`agenda`] (the virtual clock), [`wire`], [`store`], the three nodes
+//! [`client`], [`broker`], [`worker`], [`world`] (puts them together), [`watch`] (what must hold after every step).
+
+pub mod agenda;
+pub mod broker;
+pub mod client;
+pub mod scenario;
+pub mod store;
+pub mod trace;
+pub mod watch;
+pub mod wire;
+pub mod worker;
+pub mod world;
+
+pub use scenario::Scenario;
+pub use world::{Summary, run};

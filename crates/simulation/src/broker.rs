@@ -1,0 +1,108 @@
+//! The broker and what is around it.
+
+use std::time::Instant;
+
+use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput, Outgoing, Undelivered};
+use norfab_protocol::frame::Frames;
+use serde_json::json;
+
+use crate::scenario::{FAULTS_UNTIL, client_name, worker_name};
+use crate::world::{Occurrence, Peer, World, trace};
+
+/// The broker's process.
+pub struct BrokerNode {
+    machine: Option<Broker>,
+}
+
+impl BrokerNode {
+    /// One that runs.
+    pub fn new(seed: u64) -> Self {
+        let mut node = Self { machine: None };
+        node.restart(seed);
+        node
+    }
+
+    /// Begins, knowing nobody.
+    pub fn restart(&mut self, seed: u64) {
+        self.machine = Some(Broker::new(BrokerConfig { seed, ..BrokerConfig::default() }));
+    }
+
+    /// Ends. `false`: it had.
+    pub fn crash(&mut self) -> bool {
+        self.machine.take().is_some()
+    }
+
+    /// Whether it runs.
+    pub fn is_up(&self) -> bool {
+        self.machine.is_some()
+    }
+
+    /// When it wants to be woken.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.machine.as_ref()?.next_deadline()
+    }
+}
+
+impl World {
+    pub(crate) fn broker_message(&mut self, peer: Peer, frames: &Frames) {
+        let name = match peer {
+            Peer::Client(index) => client_name(index),
+            Peer::Worker(index) => worker_name(index),
+        };
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.broker.machine {
+            machine.message(now, name.as_bytes(), frames);
+            self.drain_broker();
+        }
+    }
+
+    pub(crate) fn broker_timeout(&mut self) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.broker.machine {
+            machine.timeout(now);
+            self.drain_broker();
+        }
+    }
+
+    fn drain_broker(&mut self) {
+        loop {
+            let Some(output) = self.broker.machine.as_mut().and_then(Broker::poll_output) else { return };
+            match output {
+                BrokerOutput::Send(outgoing) => self.broker_sends(outgoing),
+                BrokerOutput::Ask(ask) => {
+                    if let Some(machine) = &mut self.broker.machine {
+                        machine.answer(ask.id, Ok(json!({ "status": "fine" })));
+                    }
+                }
+                BrokerOutput::Note(note) => trace!(self, "broker: {note:?}"),
+            }
+        }
+    }
+
+    fn broker_sends(&mut self, outgoing: Outgoing) {
+        let Outgoing { to, frames, purpose } = outgoing;
+        let peer = self.peers.get(&to).copied();
+        let up = peer.is_some_and(|peer| self.wire(peer).up);
+        let faulty = self.agenda.elapsed() < FAULTS_UNTIL;
+        let full = faulty && self.random.u32(..1000) < self.scenario.full_per_mille;
+        let failed = match (up, full) {
+            (false, _) => Some(Undelivered::Unroutable),
+            (true, true) => Some(Undelivered::Full),
+            (true, false) => None,
+        };
+        if let Some(reason) = failed {
+            if reason == Undelivered::Full {
+                self.watch.disturbed(self.agenda.now());
+            }
+            if let Some(machine) = &mut self.broker.machine {
+                machine.undeliverable(&to, purpose, reason);
+            }
+            return;
+        }
+        let Some(peer) = peer else { return };
+        let (delay, now) = (self.delay(), self.agenda.now());
+        let wire = self.wire(peer);
+        let (at, epoch) = (wire.arrival_at_peer(now, delay), wire.epoch);
+        self.agenda.at(at, Occurrence::ToPeer(peer, epoch, frames));
+    }
+}

@@ -1,0 +1,296 @@
+//! A client, its store, and the people who use it.
+
+use std::time::{Duration, Instant};
+
+use norfab_protocol::body::{self, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::client::{
+    Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, RestoredClientJob,
+};
+use norfab_protocol::frame::Frames;
+use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
+use norfab_protocol::worker::Class;
+
+use crate::scenario::{client_name, up_to};
+use crate::store::{ClientItem, ClientRows, Writer};
+use crate::wire::Wire;
+use crate::world::{Occurrence, Peer, World, trace};
+
+/// How long the answer to a management request may take.
+const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Longest time that a person thinks.
+const THINKING_MAX: Duration = Duration::from_secs(4);
+
+/// A client's process and disk.
+pub struct ClientNode {
+    index: usize,
+    /// The process.
+    pub machine: Option<Client>,
+    /// Counts the processes.
+    process: u64,
+    alive_since: Instant,
+    /// The connection.
+    pub wire: Wire,
+    writer: Writer<ClientItem>,
+    rows: ClientRows,
+    management_open: usize,
+}
+
+impl ClientNode {
+    /// A client that does not run yet.
+    pub fn new(index: usize, now: Instant) -> Self {
+        Self {
+            index,
+            machine: None,
+            process: 0,
+            alive_since: now,
+            wire: Wire::new(now),
+            writer: Writer::default(),
+            rows: ClientRows::default(),
+            management_open: 0,
+        }
+    }
+
+    /// When it wants to be woken.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.machine.as_ref()?.next_deadline()
+    }
+
+    /// What is left although everything is over.
+    pub fn check_rest(&self) -> Vec<String> {
+        let name = client_name(self.index);
+        let mut broken = Vec::new();
+        match &self.machine {
+            None => broken.push(format!("{name} does not run")),
+            Some(machine) => {
+                if machine.unfinished() > 0 || machine.next_deadline().is_some() {
+                    broken.push(format!("{name} keeps {} jobs", machine.unfinished()));
+                }
+            }
+        }
+        if self.management_open > 0 {
+            broken.push(format!("{name} waits for {} management requests", self.management_open));
+        }
+        for (job, row) in &self.rows.0 {
+            if !row.progress.state.is_final() {
+                broken.push(format!("job {job} is stored as {:?}", row.progress.state));
+            } else if row.progress.state == JobState::Completed
+                && !row.progress.dispatched.iter().all(|worker| row.results.contains(worker))
+            {
+                broken.push(format!("job {job} is stored as complete without all its results"));
+            }
+        }
+        broken
+    }
+}
+
+/// The one service of the simulation.
+pub(crate) fn service() -> ServiceName {
+    ServiceName::parse("service").expect("a name")
+}
+
+/// The id of a planned job.
+fn job_id(index: usize) -> JobId {
+    JobId::parse(&format!("job-{index}")).expect("a name")
+}
+
+impl World {
+    pub(crate) fn start_client(&mut self, index: usize) {
+        let now = self.agenda.now();
+        let client = &mut self.clients[index];
+        client.process += 1;
+        client.alive_since = now;
+        client.machine = Some(Client::new(ClientConfig::default()));
+        let restored: Vec<RestoredClientJob> = client
+            .rows
+            .0
+            .values()
+            .filter(|row| !row.progress.state.is_final())
+            .map(|row| RestoredClientJob {
+                request: row.request.clone(),
+                state: row.progress.state,
+                dispatched: row.progress.dispatched.clone(),
+                started: row.progress.started.clone(),
+                completed: row.progress.completed.clone(),
+            })
+            .collect();
+        for job in restored {
+            let again = job.dispatched.is_empty() || job.state == JobState::Submitting;
+            let state = if again { JobState::New } else { job.state };
+            self.watch.restored(&job.request.job, state, !job.dispatched.is_empty());
+            if let Some(machine) = &mut self.clients[index].machine {
+                machine.restore(now, job);
+            }
+            self.drain_client(index);
+        }
+    }
+
+    pub(crate) fn crash_client(&mut self, index: usize) -> bool {
+        let written = self.random.bool();
+        let client = &mut self.clients[index];
+        if client.machine.take().is_none() {
+            return false;
+        }
+        client.management_open = 0;
+        client.wire.forget();
+        for (operation, _) in client.writer.crash() {
+            if written {
+                // Whether it is refused does not matter: nobody is there to be told.
+                client.rows.apply(&operation).ok();
+            }
+        }
+        true
+    }
+
+    pub(crate) fn submit(&mut self, index: usize) {
+        let planned = self.scenario.jobs[index].clone();
+        let now = self.agenda.now();
+        let Some(machine) = &mut self.clients[planned.client].machine else { return };
+        let task = TaskName::parse("task").expect("a name");
+        let request_body = JobRequestBody {
+            task: task.clone(),
+            kwargs: serde_json::Map::new(),
+            args: Vec::new(),
+            timeout: Some(planned.timeout.as_secs()),
+            fabric: None,
+        };
+        let deadline = now + planned.timeout;
+        self.watch.submitted(&job_id(index), planned.any, deadline);
+        machine.submit(JobRequest {
+            job: job_id(index),
+            service: service(),
+            task,
+            target: planned.target,
+            body: body::encode(&request_body),
+            timeout: planned.timeout,
+            deadline,
+        });
+        self.drain_client(planned.client);
+    }
+
+    pub(crate) fn cancel(&mut self, index: usize) {
+        let (client, now) = (self.scenario.jobs[index].client, self.agenda.now());
+        if let Some(machine) = &mut self.clients[client].machine {
+            machine.cancel(now, &job_id(index), "its caller", None);
+            self.drain_client(client);
+        }
+    }
+
+    pub(crate) fn manage(&mut self, index: usize) {
+        let now = self.agenda.now();
+        let client = &mut self.clients[index];
+        if let Some(machine) = &mut client.machine {
+            client.management_open += 1;
+            let request = ManagementBody {
+                task: Some("show_workers".to_owned()),
+                kwargs: serde_json::Map::new(),
+                args: Vec::new(),
+            };
+            let id = JobId::parse(&format!("management-{index}")).expect("a name");
+            let service = ServiceName::parse(norfab_protocol::broker::MANAGEMENT_SERVICE).expect("a name");
+            machine.management(id, service, &request, now + MANAGEMENT_TIMEOUT);
+            self.drain_client(index);
+        }
+    }
+
+    pub(crate) fn client_message(&mut self, index: usize, frames: &Frames) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.clients[index].machine {
+            machine.message(now, frames);
+            self.drain_client(index);
+        }
+    }
+
+    pub(crate) fn client_timeout(&mut self, index: usize) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.clients[index].machine {
+            machine.timeout(now);
+            self.drain_client(index);
+        }
+    }
+
+    pub(crate) fn client_written(&mut self, index: usize, process: u64) {
+        if self.clients[index].process != process || self.clients[index].machine.is_none() {
+            return;
+        }
+        let now = self.agenda.now();
+        for (operation, token) in self.clients[index].writer.take_batch() {
+            let client = &mut self.clients[index];
+            let outcome = client.rows.apply(&operation);
+            if let (Some(token), Some(machine)) = (token, &mut client.machine) {
+                machine.stored(now, token, outcome);
+                self.drain_client(index);
+            } else if let Err(error) = outcome {
+                self.watch.fail(format!("the store of client {index} refused: {error}: {operation:?}"));
+            }
+        }
+        self.drain_client(index);
+    }
+
+    pub(crate) fn answer(&mut self, index: usize, process: u64, job: &JobId, worker: &Identity, question: String) {
+        let client = &mut self.clients[index];
+        if client.process == process
+            && let Some(machine) = &mut client.machine
+        {
+            let response =
+                InputResponse { input_id: question, value: None, cancel: false, metadata: serde_json::Value::Null };
+            machine.answer(job, Some(worker), &response);
+            self.drain_client(index);
+        }
+    }
+
+    fn drain_client(&mut self, index: usize) {
+        loop {
+            let client = &mut self.clients[index];
+            let Some(output) = client.machine.as_mut().and_then(Client::poll_output) else { break };
+            match output {
+                ClientOutput::Send(frames) => client.wire.send(frames, Class::Data),
+                ClientOutput::Store(operation, token) => {
+                    if let ClientStoreOperation::Progress(progress) = &operation {
+                        self.watch.progressed(&progress.job, progress.state);
+                    }
+                    client.writer.push((operation, token));
+                }
+                ClientOutput::Update(job, update) => self.client_update(index, &job, update),
+                ClientOutput::Management(..) => client.management_open -= 1,
+                ClientOutput::Note(note) => trace!(self, "client {index}: {note:?}"),
+            }
+        }
+        self.flush(Peer::Client(index));
+        let process = self.clients[index].process;
+        if self.clients[index].writer.begin() {
+            let delay = self.store_delay();
+            self.agenda.after(delay, Occurrence::Written(Peer::Client(index), process));
+        }
+    }
+
+    fn client_update(&mut self, index: usize, job: &JobId, update: JobUpdate) {
+        let now = self.agenda.now();
+        match update {
+            JobUpdate::Stored => {}
+            JobUpdate::Dispatched(workers) => {
+                trace!(self, "client {index}: {job} is with {workers:?}");
+                self.watch.dispatched(job);
+            }
+            JobUpdate::Accepted(worker) => trace!(self, "client {index}: {job} accepted by {worker}"),
+            JobUpdate::Event(..) | JobUpdate::Stream(_) => {}
+            JobUpdate::Question(worker, question) => {
+                if self.random.u8(..5) > 0 {
+                    let process = self.clients[index].process;
+                    let thinking = up_to(&mut self.random, THINKING_MAX);
+                    self.agenda.after(thinking, Occurrence::Answer(index, process, job.clone(), worker, question.id));
+                }
+            }
+            JobUpdate::Result(worker, _) => {
+                trace!(self, "client {index}: {job} has the result of {worker}");
+                let restarted = self.clients[index].process > 1;
+                self.watch.result(job, &worker, restarted);
+            }
+            JobUpdate::Finished(outcome) => {
+                trace!(self, "client {index}: {job} ended: {outcome:?}");
+                let alive_since = self.clients[index].alive_since;
+                self.watch.ended(now, job, &outcome, alive_since);
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a seed means: how many of each role, which jobs, which faults, how fast things are.
+
+use std::time::Duration;
+
+use norfab_protocol::Target;
+
+/// Faults happen in this time; afterwards the fabric has peace to finish.
+pub const FAULTS_UNTIL: Duration = Duration::from_secs(60);
+
+/// Jobs are submitted in this time.
+pub const SUBMITTED_UNTIL: Duration = Duration::from_secs(50);
+
+/// Longest time-out of a job.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(150);
+
+/// A job that a client will submit.
+#[derive(Debug, Clone)]
+pub struct PlannedJob {
+    /// Which client.
+    pub client: usize,
+    /// When.
+    pub at: Duration,
+    /// For whom.
+    pub target: Target,
+    /// Whether the target is one worker of the fabric's choice.
+    pub any: bool,
+    /// How long the client waits.
+    pub timeout: Duration,
+    /// When its caller loses interest, if it does.
+    pub cancelled_after: Option<Duration>,
+}
+
+/// Something that goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// A client's connection is lost.
+    DropClient(usize),
+    /// A worker's connection is lost.
+    DropWorker(usize),
+    /// A client's process ends, and comes back after this time.
+    CrashClient(usize, Duration),
+    /// A worker's process ends, and comes back after this time.
+    CrashWorker(usize, Duration),
+    /// The broker's process ends, and comes back after this time.
+    CrashBroker(Duration),
+    /// A worker's process freezes for this time.
+    FreezeWorker(usize, Duration),
+}
+
+/// Everything that a seed decides beforehand.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Number of clients.
+    pub clients: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Jobs that a worker runs at once.
+    pub max_concurrent_jobs: usize,
+    /// The jobs.
+    pub jobs: Vec<PlannedJob>,
+    /// The faults.
+    pub faults: Vec<(Duration, Fault)>,
+    /// Longest delay of a message.
+    pub delay_max: Duration,
+    /// Longest time of a batch in a store.
+    pub store_delay_max: Duration,
+    /// How often of 1,000 the broker finds a peer's queue full.
+    pub full_per_mille: u32,
+}
+
+impl Scenario {
+    /// Draws a scenario.
+    pub fn draw(random: &mut fastrand::Rng) -> Self {
+        let (clients, workers) = (random.usize(1..=3), random.usize(1..=4));
+        let mut jobs = Vec::new();
+        for _ in 0..random.usize(1..=25) {
+            let any = random.u8(..3) == 0;
+            let target = match (any, random.u8(..3)) {
+                (true, _) => Target::Any,
+                (false, 0) => Target::All,
+                (false, 1) => Target::parse(&worker_name(random.usize(..workers))),
+                (false, _) => Target::list((0..workers).filter(|_| random.bool()).map(worker_name)),
+            };
+            let longest = if random.bool() { TIMEOUT_MAX } else { Duration::from_secs(30) };
+            jobs.push(PlannedJob {
+                client: random.usize(..clients),
+                at: up_to(random, SUBMITTED_UNTIL),
+                target,
+                any,
+                timeout: Duration::from_secs(1 + random.u64(..longest.as_secs())),
+                cancelled_after: (random.u8(..10) == 0).then(|| up_to(random, Duration::from_secs(5))),
+            });
+        }
+        // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..64) };
+        let mut faults = Vec::new();
+        for kind in (0..6).filter(|kind| kinds & (1 << kind) != 0) {
+            for _ in 0..random.usize(1..=4) {
+                let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
+                let away = up_to(random, longest);
+                let fault = match kind {
+                    0 => Fault::DropClient(random.usize(..clients)),
+                    1 => Fault::DropWorker(random.usize(..workers)),
+                    2 => Fault::CrashClient(random.usize(..clients), away),
+                    3 => Fault::CrashWorker(random.usize(..workers), away),
+                    4 => Fault::CrashBroker(away),
+                    _ => Fault::FreezeWorker(random.usize(..workers), away),
+                };
+                faults.push((up_to(random, FAULTS_UNTIL), fault));
+            }
+        }
+        Self {
+            clients,
+            workers,
+            max_concurrent_jobs: random.usize(1..=5),
+            jobs,
+            faults,
+            delay_max: Duration::from_millis(if random.bool() { 2 } else { 800 }),
+            store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
+            full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
+        }
+    }
+
+    /// Whether the broker's process ends in it: it forgets which jobs went where.
+    pub fn loses_broker(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::CrashBroker(_)))
+    }
+}
+
+/// A random time, shorter ones more often.
+pub fn up_to(random: &mut fastrand::Rng, longest: Duration) -> Duration {
+    let share = random.f64();
+    longest.mul_f64(if random.bool() { share } else { share * share * share })
+}
+
+/// The name of a worker.
+pub fn worker_name(index: usize) -> String {
+    format!("worker-{index}")
+}
+
+/// The name of a client.
+pub fn client_name(index: usize) -> String {
+    format!("client-{index}")
+}

@@ -1,0 +1,284 @@
+//! What must hold after every step. The first thing that does not ends the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use norfab_protocol::client::{JobState, Outcome};
+use norfab_protocol::frame::Status;
+use norfab_protocol::message::WorkerMessage;
+use norfab_protocol::name::{Identity, JobId};
+
+use crate::store::WorkerRows;
+
+/// How long after the last disturbance a result that is stored at its worker may take to its client, once the client knows
+/// who has the job: the longest time between two askings, and some for the messages.
+const SETTLED_AFTER: Duration = Duration::from_secs(25);
+
+/// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
+const POSTED_AFTER: Duration = Duration::from_secs(100);
+
+/// A job as its client sees it.
+#[derive(Debug)]
+struct WatchedJob {
+    any: bool,
+    deadline: Instant,
+    state: JobState,
+    dispatched: bool,
+    results: BTreeSet<Identity>,
+    ended: bool,
+}
+
+/// Counts of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Jobs that ended, by state: completed, failed, stale, cancelled.
+    pub ended: [u64; 4],
+    /// Tasks begun.
+    pub starts: u64,
+    /// Tasks that were begun a second time, because the crash came before the disk knew of the first.
+    pub restarts_unknown: u64,
+    /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
+    pub second_workers: u64,
+    /// Faults that happened.
+    pub faults: u64,
+    /// Messages that arrived.
+    pub messages: u64,
+}
+
+impl Counts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, count) in self.ended.iter_mut().zip(other.ended) {
+            *sum += count;
+        }
+        self.starts += other.starts;
+        self.restarts_unknown += other.restarts_unknown;
+        self.second_workers += other.second_workers;
+        self.faults += other.faults;
+        self.messages += other.messages;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [completed, failed, stale, cancelled] = self.ended;
+        write!(
+            formatter,
+            "{} faults, {} messages, {} tasks begun ({} again after a crash that the disk did not see coming, {} on a second \
+             worker after the broker forgot the first); jobs: {completed} completed, {failed} failed, {stale} stale, \
+             {cancelled} cancelled",
+            self.faults, self.messages, self.starts, self.restarts_unknown, self.second_workers
+        )
+    }
+}
+
+/// The observer.
+#[derive(Debug)]
+pub struct Watch {
+    jobs: BTreeMap<JobId, WatchedJob>,
+    starts: BTreeMap<JobId, Vec<Identity>>,
+    /// Starts that a crash took from the disk.
+    lost_starts: BTreeSet<(JobId, Identity)>,
+    stored_results: BTreeMap<(JobId, Identity), Instant>,
+    disturbed: Instant,
+    loses_broker: bool,
+    /// What does not hold.
+    pub broken: Option<String>,
+    /// Counts.
+    pub counts: Counts,
+}
+
+impl Watch {
+    /// Watches a run. `loses_broker`: some promises need a broker that remembers.
+    pub fn new(now: Instant, loses_broker: bool) -> Self {
+        Self {
+            jobs: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            lost_starts: BTreeSet::new(),
+            stored_results: BTreeMap::new(),
+            disturbed: now,
+            loses_broker,
+            broken: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Notes that something does not hold.
+    pub fn fail(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+
+    /// Something went wrong, or right again.
+    pub fn disturbed(&mut self, now: Instant) {
+        self.disturbed = now;
+    }
+
+    /// A client takes a new job.
+    pub fn submitted(&mut self, job: &JobId, any: bool, deadline: Instant) {
+        let watched = WatchedJob {
+            any,
+            deadline,
+            state: JobState::New,
+            dispatched: false,
+            results: BTreeSet::new(),
+            ended: false,
+        };
+        self.jobs.insert(job.clone(), watched);
+    }
+
+    /// A client found the job in its store at its start.
+    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: bool) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.state = state;
+            watched.dispatched = dispatched;
+            watched.ended = false;
+        }
+    }
+
+    /// A client stores how far a job is.
+    pub fn progressed(&mut self, job: &JobId, state: JobState) {
+        let Some(watched) = self.jobs.get_mut(job) else {
+            return self.fail(format!("progress of the unknown job {job}"));
+        };
+        let before = std::mem::replace(&mut watched.state, state);
+        if !may_follow(before, state) {
+            self.fail(format!("job {job} was {before:?} and became {state:?}"));
+        }
+    }
+
+    /// The client knows who has the job.
+    pub fn dispatched(&mut self, job: &JobId) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.dispatched = true;
+        }
+    }
+
+    /// A result reached its client.
+    pub fn result(&mut self, job: &JobId, worker: &Identity, client_restarted: bool) {
+        let Some(watched) = self.jobs.get_mut(job) else {
+            return self.fail(format!("a result of the unknown job {job}"));
+        };
+        let ended = watched.ended;
+        let new = watched.results.insert(worker.clone());
+        if ended {
+            self.fail(format!("a result of job {job} after its end"));
+        } else if !new && !client_restarted {
+            self.fail(format!("the result of {worker} for job {job} was told twice"));
+        } else if !self.stored_results.contains_key(&(job.clone(), worker.clone())) {
+            self.fail(format!("{worker} sent a result of job {job} that it had not stored"));
+        }
+    }
+
+    /// A job ended for its client.
+    pub fn ended(&mut self, now: Instant, job: &JobId, outcome: &Outcome, alive_since: Instant) {
+        let Some(watched) = self.jobs.get_mut(job) else {
+            return self.fail(format!("the end of the unknown job {job}"));
+        };
+        if std::mem::replace(&mut watched.ended, true) {
+            return self.fail(format!("job {job} ended twice"));
+        }
+        let index = match outcome.state {
+            JobState::Completed => 0,
+            JobState::Failed => 1,
+            JobState::Stale => 2,
+            JobState::Cancelled => 3,
+            state => return self.fail(format!("job {job} ended as {state:?}")),
+        };
+        self.counts.ended[index] += 1;
+        let (deadline, dispatched, results) = (watched.deadline, watched.dispatched, watched.results.clone());
+        if now > deadline.max(alive_since) {
+            self.fail(format!("job {job} ended {:?} after its deadline", now - deadline));
+        }
+        if outcome.state == JobState::Completed && !outcome.missing.is_empty() {
+            self.fail(format!("job {job} completed without {:?}", outcome.missing));
+        }
+        if outcome.state == JobState::Cancelled {
+            return;
+        }
+        let patience = if dispatched { SETTLED_AFTER } else { POSTED_AFTER };
+        let stored: Vec<(Identity, Instant)> = self
+            .stored_results
+            .iter()
+            .filter(|((stored, _), _)| stored == job)
+            .map(|((_, worker), at)| (worker.clone(), *at))
+            .collect();
+        for (worker, at) in stored {
+            let counted = !self.loses_broker || outcome.missing.iter().any(|(missing, _)| *missing == worker);
+            let quiet_since = at.max(self.disturbed).max(alive_since);
+            if counted && !results.contains(&worker) && quiet_since + patience <= now {
+                self.fail(format!(
+                    "job {job} ended as {:?} without the result that {worker} stored {:?} before",
+                    outcome.state,
+                    now - at
+                ));
+            }
+        }
+    }
+
+    /// A worker begins a task.
+    pub fn started(&mut self, job: &JobId, worker: &Identity) {
+        self.counts.starts += 1;
+        let workers = self.starts.entry(job.clone()).or_default();
+        let again = workers.contains(worker);
+        let other = !workers.is_empty() && !again;
+        workers.push(worker.clone());
+        if again {
+            if self.lost_starts.remove(&(job.clone(), worker.clone())) {
+                self.counts.restarts_unknown += 1;
+            } else {
+                self.fail(format!("job {job} runs twice on {worker}"));
+            }
+        }
+        if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
+            if self.loses_broker {
+                self.counts.second_workers += 1;
+            } else {
+                self.fail(format!("job {job} for any runs on {worker} and on another worker"));
+            }
+        }
+    }
+
+    /// A worker's process begins with a job that its disk does not know as begun.
+    pub fn restored_unstarted(&mut self, job: &JobId, worker: &Identity) {
+        if self.starts.get(job).is_some_and(|workers| workers.contains(worker)) {
+            self.lost_starts.insert((job.clone(), worker.clone()));
+        }
+    }
+
+    /// A worker's disk has a result.
+    pub fn result_stored(&mut self, now: Instant, job: &JobId, worker: &Identity) {
+        self.stored_results.entry((job.clone(), worker.clone())).or_insert(now);
+    }
+
+    /// A worker says something: not before its disk knows it.
+    pub fn worker_says(&mut self, worker: &Identity, message: &WorkerMessage, rows: &WorkerRows) {
+        let WorkerMessage::Response(reply) = message else { return };
+        let row = rows.0.get(&reply.job);
+        if reply.status == Status::ACCEPTED && row.is_none() {
+            self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
+        }
+        if reply.status == Status::OK && row.is_none_or(|row| row.payload.is_none()) {
+            self.fail(format!("{worker} sends the result of job {} before it is stored", reply.job));
+        }
+    }
+
+    /// The first message on a new connection of a worker.
+    pub fn worker_speaks_first(&mut self, worker: &Identity, message: &WorkerMessage) {
+        if !matches!(message, WorkerMessage::Ready(_)) {
+            self.fail(format!("{worker} begins a connection with {message:?}"));
+        }
+    }
+}
+
+/// The table of states: forward, between started and waiting, and to an end.
+fn may_follow(before: JobState, after: JobState) -> bool {
+    let rank = |state| match state {
+        JobState::New => 0,
+        JobState::Submitting => 1,
+        JobState::Dispatched => 2,
+        JobState::Started | JobState::Waiting => 3,
+        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
+    };
+    !before.is_final() && rank(before) <= rank(after)
+}

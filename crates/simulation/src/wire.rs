@@ -1,0 +1,93 @@
+//! The connection between one peer and the broker: in order within each direction, lost as a whole.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use norfab_protocol::frame::Frames;
+use norfab_protocol::worker::Class;
+
+/// Most messages that wait for a connection: what the bounded queue of an owner and its socket hold.
+const OUTBOX_MAX: usize = 10_000;
+
+/// One peer's connection.
+#[derive(Debug)]
+pub struct Wire {
+    /// Counts the connections: what was sent on an earlier one is lost.
+    pub epoch: u64,
+    /// Whether there is one.
+    pub up: bool,
+    /// Messages of the peer that wait for it.
+    outbox: VecDeque<Frames>,
+    /// READY goes before them.
+    first: Option<Frames>,
+    last_to_broker: Instant,
+    last_to_peer: Instant,
+    /// Whether anything was sent on this connection by the peer.
+    pub spoke: bool,
+}
+
+impl Wire {
+    /// A peer that is not connected.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            epoch: 0,
+            up: false,
+            outbox: VecDeque::new(),
+            first: None,
+            last_to_broker: now,
+            last_to_peer: now,
+            spoke: false,
+        }
+    }
+
+    /// The connection is lost, with all that is in flight. What waits in the peer stays.
+    pub fn drop_connection(&mut self) {
+        self.up = false;
+        self.epoch += 1;
+    }
+
+    /// The peer's process is gone, with all that waited in it.
+    pub fn forget(&mut self) {
+        self.drop_connection();
+        self.outbox.clear();
+        self.first = None;
+    }
+
+    /// There is a connection.
+    pub fn connect(&mut self) {
+        self.up = true;
+        self.spoke = false;
+    }
+
+    /// The peer sends. What cannot leave yet waits, but for beats.
+    pub fn send(&mut self, frames: Frames, class: Class) {
+        match class {
+            Class::First => self.first = Some(frames),
+            Class::Beat if !self.up => {}
+            Class::Beat | Class::Data => {
+                assert!(self.outbox.len() < OUTBOX_MAX, "a queue without a bound");
+                self.outbox.push_back(frames);
+            }
+        }
+    }
+
+    /// The next message of the peer that leaves now.
+    pub fn next_to_send(&mut self) -> Option<Frames> {
+        if !self.up {
+            return None;
+        }
+        self.first.take().or_else(|| self.outbox.pop_front())
+    }
+
+    /// When a message to the broker arrives that leaves now: never before one that left earlier.
+    pub fn arrival_at_broker(&mut self, now: Instant, delay: Duration) -> Instant {
+        self.last_to_broker = self.last_to_broker.max(now + delay);
+        self.last_to_broker
+    }
+
+    /// When a message to the peer arrives that leaves now.
+    pub fn arrival_at_peer(&mut self, now: Instant, delay: Duration) -> Instant {
+        self.last_to_peer = self.last_to_peer.max(now + delay);
+        self.last_to_peer
+    }
+}

@@ -1,0 +1,433 @@
+//! A worker, its store, and its tasks.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use norfab_protocol::body::{self, EventStatus, InputRequest, PutBody, Resource};
+use norfab_protocol::frame::Frames;
+use norfab_protocol::message::WorkerMessage;
+use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::worker::{
+    Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation, result_reply,
+};
+use norfab_protocol::{Event, EventType, Severity};
+
+use crate::client::service;
+use crate::scenario::{up_to, worker_name};
+use crate::store::{WorkerItem, WorkerRows, Writer};
+use crate::wire::Wire;
+use crate::world::{Occurrence, Peer, World, trace};
+
+/// Longest time between two steps of a task.
+const STEP_MAX: Duration = Duration::from_secs(6);
+
+/// How long a task waits for an answer.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// What a task does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Reports.
+    Report,
+    /// Sends bytes.
+    Stream,
+    /// Asks its client.
+    Ask,
+    /// Has waited long enough for the answer to this question.
+    GiveUp(String),
+    /// Ends.
+    End,
+}
+
+#[derive(Debug)]
+struct Task {
+    steps: VecDeque<Step>,
+    question: Option<String>,
+    questions: u32,
+}
+
+/// A worker's process and disk.
+pub struct WorkerNode {
+    identity: Identity,
+    /// The process.
+    pub machine: Option<Worker>,
+    /// Counts the processes.
+    process: u64,
+    /// Set while the process is frozen.
+    pub frozen_until: Option<Instant>,
+    /// What arrived while it was.
+    inbox: VecDeque<Frames>,
+    /// The connection.
+    pub wire: Wire,
+    writer: Writer<WorkerItem>,
+    rows: WorkerRows,
+    tasks: BTreeMap<JobId, Task>,
+}
+
+impl WorkerNode {
+    /// A worker that does not run yet.
+    pub fn new(index: usize, now: Instant) -> Self {
+        Self {
+            identity: Identity::parse(&worker_name(index)).expect("a name"),
+            machine: None,
+            process: 0,
+            frozen_until: None,
+            inbox: VecDeque::new(),
+            wire: Wire::new(now),
+            writer: Writer::default(),
+            rows: WorkerRows::default(),
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    /// When it wants to be woken; never while it is frozen.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if self.frozen_until.is_some() {
+            return None;
+        }
+        self.machine.as_ref()?.next_deadline()
+    }
+
+    /// What is left although everything is over.
+    pub fn check_rest(&self) -> Vec<String> {
+        let name = &self.identity;
+        let mut broken = Vec::new();
+        match &self.machine {
+            None => broken.push(format!("{name} does not run")),
+            Some(machine) => {
+                if machine.unfinished() > 0 || machine.running() > 0 || !self.tasks.is_empty() {
+                    broken.push(format!("{name} keeps {} jobs and {} tasks", machine.unfinished(), self.tasks.len()));
+                }
+            }
+        }
+        for (job, row) in &self.rows.0 {
+            if row.payload.is_none() {
+                broken.push(format!("job {job} never ended at {name}"));
+            }
+        }
+        broken
+    }
+}
+
+fn event(identity: &Identity, job: &JobId, kind: EventType, extras: Option<serde_json::Value>) -> Bytes {
+    let status = match kind {
+        EventType::ResultReady => EventStatus::Completed,
+        EventType::Progress | EventType::InputRequest | EventType::InputResponse => EventStatus::Running,
+    };
+    body::encode(&Event {
+        worker: identity.clone(),
+        service: service(),
+        uuid: job.clone(),
+        event_type: kind,
+        message: "news".to_owned(),
+        task: "task".to_owned(),
+        status,
+        resource: Resource::default(),
+        severity: Severity::Info,
+        timestamp: "now".to_owned(),
+        extras: extras.and_then(|extras| extras.as_object().cloned()),
+        timeout: None,
+    })
+}
+
+impl World {
+    pub(crate) fn start_worker(&mut self, index: usize) {
+        let now = self.agenda.now();
+        let worker = &mut self.workers[index];
+        worker.process += 1;
+        let mut config = WorkerConfig::new(worker.identity.clone(), service());
+        config.max_concurrent_jobs = self.scenario.max_concurrent_jobs;
+        worker.machine = Some(Worker::new(config, now));
+        let restored: Vec<RestoredJob> = worker
+            .rows
+            .0
+            .values()
+            .filter(|row| row.payload.is_none())
+            .map(|row| RestoredJob {
+                new: row.new.clone(),
+                started: row.started,
+                remaining: (row.received + Duration::from_secs(row.new.timeout)).saturating_duration_since(now),
+            })
+            .collect();
+        for job in restored {
+            if !job.started {
+                self.watch.restored_unstarted(&job.new.job, &self.workers[index].identity);
+            }
+            if let Some(machine) = &mut self.workers[index].machine {
+                machine.restore(now, job);
+            }
+            self.drain_worker(index);
+        }
+    }
+
+    pub(crate) fn crash_worker(&mut self, index: usize) -> bool {
+        let (written, now) = (self.random.bool(), self.agenda.now());
+        let worker = &mut self.workers[index];
+        if worker.machine.take().is_none() {
+            return false;
+        }
+        worker.wire.forget();
+        worker.inbox.clear();
+        worker.frozen_until = None;
+        worker.tasks.clear();
+        for item in worker.writer.crash() {
+            if written && let WorkerItem::Apply(operation, _) = item {
+                // Whether it is refused does not matter: nobody is there to be told.
+                if worker.rows.apply(now, &operation).is_ok()
+                    && let WorkerStoreOperation::Finish { job, .. } = &operation
+                {
+                    self.watch.result_stored(now, job, &worker.identity);
+                }
+            }
+        }
+        true
+    }
+
+    pub(crate) fn freeze(&mut self, index: usize, time: Duration) -> bool {
+        let worker = &mut self.workers[index];
+        if worker.machine.is_none() || worker.frozen_until.is_some() {
+            return false;
+        }
+        worker.frozen_until = Some(self.agenda.now() + time);
+        true
+    }
+
+    pub(crate) fn thaw(&mut self, index: usize) {
+        let now = self.agenda.now();
+        if self.workers[index].frozen_until.is_none_or(|at| at > now) {
+            return;
+        }
+        trace!(self, "worker {index} goes on");
+        self.watch.disturbed(now);
+        self.workers[index].frozen_until = None;
+        while let Some(frames) = self.workers[index].inbox.pop_front() {
+            self.worker_message(index, frames);
+        }
+        self.flush(Peer::Worker(index));
+    }
+
+    pub(crate) fn worker_connected(&mut self, index: usize) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.workers[index].machine {
+            machine.connected(now);
+            self.drain_worker(index);
+        }
+    }
+
+    pub(crate) fn worker_message(&mut self, index: usize, frames: Frames) {
+        let now = self.agenda.now();
+        let worker = &mut self.workers[index];
+        if worker.frozen_until.is_some() {
+            worker.inbox.push_back(frames);
+        } else if let Some(machine) = &mut worker.machine {
+            machine.message(now, &frames);
+            self.drain_worker(index);
+        }
+    }
+
+    pub(crate) fn worker_timeout(&mut self, index: usize) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.workers[index].machine {
+            machine.timeout(now);
+            self.drain_worker(index);
+        }
+    }
+
+    pub(crate) fn worker_written(&mut self, index: usize, process: u64) {
+        let worker = &mut self.workers[index];
+        if worker.process != process || worker.machine.is_none() {
+            return;
+        }
+        if let Some(at) = worker.frozen_until {
+            self.agenda.at(at, Occurrence::Written(Peer::Worker(index), process));
+            return;
+        }
+        let now = self.agenda.now();
+        for item in worker.writer.take_batch() {
+            let worker = &mut self.workers[index];
+            let Some(machine) = &mut worker.machine else { return };
+            match item {
+                WorkerItem::Load(job, client) => {
+                    let row = worker.rows.0.get(&job);
+                    let loaded =
+                        row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
+                    machine.loaded(job, client, loaded);
+                }
+                WorkerItem::Apply(operation, token) => {
+                    let outcome = worker.rows.apply(now, &operation);
+                    if let (WorkerStoreOperation::Finish { job, .. }, Ok(())) = (&operation, &outcome) {
+                        self.watch.result_stored(now, job, &worker.identity);
+                    }
+                    if let Some(token) = token {
+                        machine.stored(now, token, outcome);
+                    }
+                }
+            }
+            self.drain_worker(index);
+        }
+        self.drain_worker(index);
+    }
+
+    pub(crate) fn check_first(&mut self, index: usize, frames: &Frames) {
+        match WorkerMessage::decode(frames) {
+            Ok(message) => self.watch.worker_speaks_first(&self.workers[index].identity, &message),
+            Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
+        }
+    }
+
+    fn drain_worker(&mut self, index: usize) {
+        loop {
+            let worker = &mut self.workers[index];
+            let Some(output) = worker.machine.as_mut().and_then(Worker::poll_output) else { break };
+            match output {
+                WorkerOutput::Send(frames, class) => {
+                    match WorkerMessage::decode(&frames) {
+                        Ok(message) => self.watch.worker_says(&worker.identity, &message, &worker.rows),
+                        Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
+                    }
+                    worker.wire.send(frames, class);
+                }
+                WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
+                WorkerOutput::Load { job, client } => worker.writer.push(WorkerItem::Load(job, client)),
+                WorkerOutput::Start(start) => self.start_task(index, start.job),
+                WorkerOutput::Abandon { job, why, .. } => {
+                    trace!(self, "worker {index}: {job} does not run: {why:?}");
+                    self.finish_task(index, &job, Ending::Failed);
+                }
+                WorkerOutput::Deliver { job, put } => self.deliver(index, &job, &put),
+                WorkerOutput::Cancel { job, .. } => {
+                    if self.workers[index].tasks.remove(&job).is_some() {
+                        self.finish_task(index, &job, Ending::Cancelled);
+                    }
+                }
+                WorkerOutput::Reconnect => self.drop_wire(Peer::Worker(index)),
+                WorkerOutput::Note(note) => trace!(self, "worker {index}: {note:?}"),
+            }
+        }
+        self.flush(Peer::Worker(index));
+        let process = self.workers[index].process;
+        if self.workers[index].writer.begin() {
+            let delay = self.store_delay();
+            self.agenda.after(delay, Occurrence::Written(Peer::Worker(index), process));
+        }
+    }
+
+    fn start_task(&mut self, index: usize, job: JobId) {
+        trace!(self, "worker {index}: {job} runs");
+        self.watch.started(&job, &self.workers[index].identity);
+        let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
+            .map(|_| match self.random.u8(..5) {
+                0 => Step::Ask,
+                1 => Step::Stream,
+                _ => Step::Report,
+            })
+            .collect();
+        steps.push_back(Step::End);
+        self.workers[index].tasks.insert(job.clone(), Task { steps, question: None, questions: 0 });
+        self.next_step(index, job);
+    }
+
+    fn next_step(&mut self, index: usize, job: JobId) {
+        let worker = &mut self.workers[index];
+        let Some(step) = worker.tasks.get_mut(&job).and_then(|task| task.steps.pop_front()) else { return };
+        let process = worker.process;
+        let delay = up_to(&mut self.random, STEP_MAX);
+        self.agenda.after(delay, Occurrence::Step(index, process, job, step));
+    }
+
+    pub(crate) fn task_step(&mut self, index: usize, process: u64, job: JobId, step: Step) {
+        let worker = &mut self.workers[index];
+        if worker.process != process {
+            return;
+        }
+        if let Some(at) = worker.frozen_until {
+            self.agenda.at(at, Occurrence::Step(index, process, job, step));
+            return;
+        }
+        let Some(task) = worker.tasks.get_mut(&job) else { return };
+        match step {
+            Step::Report => {
+                self.report(index, &job, EventType::Progress, None);
+                self.next_step(index, job);
+            }
+            Step::Stream => {
+                let taken = worker.machine.as_mut().map(|machine| machine.stream(&job, Bytes::from_static(b"bytes")));
+                self.check_taken(index, &job, taken);
+                self.next_step(index, job);
+            }
+            Step::Ask => {
+                task.questions += 1;
+                let question = format!("{job}-{index}-{}", task.questions);
+                task.question = Some(question.clone());
+                self.report(index, &job, EventType::InputRequest, Some(&question));
+                let give_up = Occurrence::Step(index, process, job, Step::GiveUp(question));
+                self.agenda.after(QUESTION_TIMEOUT, give_up);
+            }
+            Step::GiveUp(question) => {
+                if task.question.as_ref() == Some(&question) {
+                    task.question = None;
+                    self.report(index, &job, EventType::InputResponse, Some(&question));
+                    self.next_step(index, job);
+                }
+            }
+            Step::End => {
+                worker.tasks.remove(&job);
+                self.finish_task(index, &job, Ending::Completed);
+            }
+        }
+        self.drain_worker(index);
+    }
+
+    fn deliver(&mut self, index: usize, job: &JobId, put: &PutBody) {
+        let PutBody::Input(input) = put else { return };
+        let Some(task) = self.workers[index].tasks.get_mut(job) else {
+            return self.watch.fail(format!("worker {index} has input for {job}, which does not run"));
+        };
+        if task.question.as_ref() == Some(&input.input_id) {
+            task.question = None;
+            self.report(index, job, EventType::InputResponse, Some(&input.input_id));
+            self.next_step(index, job.clone());
+        }
+    }
+
+    fn report(&mut self, index: usize, job: &JobId, kind: EventType, question: Option<&str>) {
+        let worker = &mut self.workers[index];
+        let (extras, request) = match (kind, question) {
+            (EventType::InputRequest, Some(id)) => {
+                let request = InputRequest {
+                    id: id.to_owned(),
+                    question: "well?".to_owned(),
+                    default: serde_json::Value::Null,
+                    timeout: Some(QUESTION_TIMEOUT.as_secs()),
+                    metadata: serde_json::Value::Null,
+                };
+                (Some(serde_json::json!({ "input_request": request })), Some(request))
+            }
+            (EventType::InputResponse, Some(id)) => {
+                (Some(serde_json::json!({ "input_response": { "input_id": id } })), None)
+            }
+            _ => (None, None),
+        };
+        let body = event(&worker.identity, job, kind, extras);
+        let answered = (kind == EventType::InputResponse).then_some(question).flatten();
+        let taken = worker.machine.as_mut().map(|machine| machine.event(job, kind, request, answered, body));
+        self.check_taken(index, job, taken);
+    }
+
+    fn check_taken(&mut self, index: usize, job: &JobId, taken: Option<Result<(), NotTaken>>) {
+        if let Some(Err(reason)) = taken {
+            self.watch.fail(format!("worker {index} does not take news of {job}, which runs: {reason}"));
+        }
+    }
+
+    fn finish_task(&mut self, index: usize, job: &JobId, ending: Ending) {
+        let now = self.agenda.now();
+        let worker = &mut self.workers[index];
+        let last = event(&worker.identity, job, EventType::ResultReady, None);
+        let reply = result_reply(&worker.identity, b"{\"result\":true}");
+        if let Some(machine) = &mut worker.machine {
+            machine.finished(now, job, ending, reply, last);
+        }
+    }
+}

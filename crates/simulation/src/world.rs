@@ -1,0 +1,380 @@
+//! Puts a run together: what happens next, to whom, and what becomes of it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use norfab_protocol::frame::Frames;
+use norfab_protocol::name::{Identity, JobId};
+
+use crate::agenda::Agenda;
+use crate::broker::BrokerNode;
+use crate::client::ClientNode;
+use crate::scenario::{FAULTS_UNTIL, Fault, SUBMITTED_UNTIL, Scenario, TIMEOUT_MAX, client_name, up_to, worker_name};
+use crate::trace::Trace;
+use crate::watch::{Counts, Watch};
+use crate::worker::{Step, WorkerNode};
+
+/// When a run ends: every deadline has passed, every process is back, every task has ended.
+const RUN_TIME: Duration =
+    Duration::from_secs(SUBMITTED_UNTIL.as_secs() + TIMEOUT_MAX.as_secs() + FAULTS_UNTIL.as_secs());
+
+/// Most steps of a run: one that needs more does not come to rest.
+const STEPS_MAX: u64 = 300_000;
+
+/// Longest time until a lost connection is there again.
+const RECONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// A client or a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Peer {
+    /// By its index.
+    Client(usize),
+    /// By its index.
+    Worker(usize),
+}
+
+/// What can happen.
+#[derive(Debug)]
+pub enum Occurrence {
+    /// A client gets a job to do.
+    Submit(usize),
+    /// The caller of a job loses interest.
+    Cancel(usize),
+    /// A client asks the broker.
+    Manage(usize),
+    /// Something goes wrong.
+    Fault(Fault),
+    /// A message arrives at the broker.
+    ToBroker(Peer, u64, Frames),
+    /// A message arrives at a peer.
+    ToPeer(Peer, u64, Frames),
+    /// A peer tries to connect; an attempt of an older connection is void.
+    Connect(Peer, u64),
+    /// A writer has done its batch. The number is the process's.
+    Written(Peer, u64),
+    /// A process begins again.
+    Restart(Peer),
+    /// The broker begins again.
+    RestartBroker,
+    /// A frozen worker goes on.
+    Thaw(usize),
+    /// A running task does something.
+    Step(usize, u64, JobId, Step),
+    /// A person answers a question.
+    Answer(usize, u64, JobId, Identity, String),
+}
+
+/// A run.
+pub struct World {
+    pub(crate) scenario: Scenario,
+    pub(crate) random: fastrand::Rng,
+    pub(crate) agenda: Agenda<Occurrence>,
+    pub(crate) broker: BrokerNode,
+    pub(crate) clients: Vec<ClientNode>,
+    pub(crate) workers: Vec<WorkerNode>,
+    pub(crate) peers: BTreeMap<Identity, Peer>,
+    pub(crate) watch: Watch,
+    pub(crate) trace: Trace,
+}
+
+/// What a run was like.
+#[derive(Debug, Clone)]
+pub struct Summary {
+    /// Counts.
+    pub counts: Counts,
+    /// Steps taken.
+    pub steps: u64,
+    /// The fingerprint of the trace, if that was wanted.
+    pub trace: Trace,
+}
+
+/// Runs one seed. `start` is any time. Errors: the first thing that did not hold, and when.
+pub fn run(seed: u64, start: Instant, trace: Trace) -> Result<Summary, String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let scenario = Scenario::draw(&mut random);
+    let mut world = World::new(scenario, random, start, trace);
+    world.begin();
+    let mut steps = 0;
+    while world.agenda.elapsed() < RUN_TIME && world.step() {
+        steps += 1;
+        if steps > STEPS_MAX {
+            world.watch.fail(format!("{steps} steps and no rest"));
+        }
+        if world.watch.broken.is_some() {
+            break;
+        }
+    }
+    if world.watch.broken.is_none() {
+        world.check_rest();
+    }
+    match world.watch.broken {
+        Some(what) => Err(format!("seed {seed}, {:?}: {what}", world.agenda.elapsed())),
+        None => Ok(Summary { counts: world.watch.counts, steps, trace: world.trace }),
+    }
+}
+
+macro_rules! trace {
+    ($world:expr, $($line:tt)*) => {
+        $world.trace.line($world.agenda.elapsed(), format_args!($($line)*))
+    };
+}
+pub(crate) use trace;
+
+impl World {
+    fn new(scenario: Scenario, mut random: fastrand::Rng, start: Instant, trace: Trace) -> Self {
+        let workers: Vec<WorkerNode> = (0..scenario.workers).map(|index| WorkerNode::new(index, start)).collect();
+        let clients: Vec<ClientNode> = (0..scenario.clients).map(|index| ClientNode::new(index, start)).collect();
+        let mut peers = BTreeMap::new();
+        for index in 0..scenario.workers {
+            peers.insert(Identity::parse(&worker_name(index)).expect("a name"), Peer::Worker(index));
+        }
+        for index in 0..scenario.clients {
+            peers.insert(Identity::parse(&client_name(index)).expect("a name"), Peer::Client(index));
+        }
+        Self {
+            watch: Watch::new(start, scenario.loses_broker()),
+            agenda: Agenda::new(start),
+            broker: BrokerNode::new(random.u64(..)),
+            clients,
+            workers,
+            peers,
+            trace,
+            random,
+            scenario,
+        }
+    }
+
+    fn begin(&mut self) {
+        trace!(self, "{:?}", self.scenario);
+        for peer in self.peers.clone().into_values() {
+            self.agenda.after(Duration::ZERO, Occurrence::Restart(peer));
+        }
+        for (index, job) in self.scenario.jobs.clone().into_iter().enumerate() {
+            self.agenda.after(job.at, Occurrence::Submit(index));
+            if let Some(after) = job.cancelled_after {
+                self.agenda.after(job.at + after, Occurrence::Cancel(index));
+            }
+        }
+        for client in 0..self.scenario.clients {
+            let at = up_to(&mut self.random, SUBMITTED_UNTIL);
+            self.agenda.after(at, Occurrence::Manage(client));
+        }
+        for (at, fault) in self.scenario.faults.clone() {
+            self.agenda.after(at, Occurrence::Fault(fault));
+        }
+    }
+
+    /// Lets the next thing happen. `false`: nothing will.
+    fn step(&mut self) -> bool {
+        let now = self.agenda.now();
+        let timer = self.next_timer();
+        match (self.agenda.next_at(), timer) {
+            (None, None) => return false,
+            (Some(at), Some((due, _))) if at < due.max(now) => {}
+            (Some(_), None) => {}
+            (_, Some((due, owner))) => {
+                self.agenda.advance(due);
+                self.timeout(owner);
+                return true;
+            }
+        }
+        let Some(occurrence) = self.agenda.take() else { return false };
+        self.happen(occurrence);
+        true
+    }
+
+    fn next_timer(&self) -> Option<(Instant, Option<Peer>)> {
+        let broker = self.broker.next_deadline().map(|at| (at, None));
+        let clients = self
+            .clients
+            .iter()
+            .enumerate()
+            .filter_map(|(index, client)| client.next_deadline().map(|at| (at, Some(Peer::Client(index)))));
+        let workers = self
+            .workers
+            .iter()
+            .enumerate()
+            .filter_map(|(index, worker)| worker.next_deadline().map(|at| (at, Some(Peer::Worker(index)))));
+        broker.into_iter().chain(clients).chain(workers).min()
+    }
+
+    fn timeout(&mut self, owner: Option<Peer>) {
+        match owner {
+            None => self.broker_timeout(),
+            Some(Peer::Client(index)) => self.client_timeout(index),
+            Some(Peer::Worker(index)) => self.worker_timeout(index),
+        }
+        let now = self.agenda.now();
+        let deadline = match owner {
+            None => self.broker.next_deadline(),
+            Some(Peer::Client(index)) => self.clients[index].next_deadline(),
+            Some(Peer::Worker(index)) => self.workers[index].next_deadline(),
+        };
+        if deadline.is_some_and(|at| at <= now) {
+            self.watch.fail(format!("the timer of {owner:?} is due again at once"));
+        }
+    }
+
+    fn happen(&mut self, occurrence: Occurrence) {
+        match occurrence {
+            Occurrence::Submit(index) => self.submit(index),
+            Occurrence::Cancel(index) => self.cancel(index),
+            Occurrence::Manage(index) => self.manage(index),
+            Occurrence::Fault(fault) => self.fault(fault),
+            Occurrence::ToBroker(peer, epoch, frames) => {
+                if self.wire(peer).epoch == epoch {
+                    self.watch.counts.messages += 1;
+                    self.broker_message(peer, &frames);
+                }
+            }
+            Occurrence::ToPeer(peer, epoch, frames) => {
+                if self.wire(peer).epoch == epoch {
+                    self.watch.counts.messages += 1;
+                    match peer {
+                        Peer::Client(index) => self.client_message(index, &frames),
+                        Peer::Worker(index) => self.worker_message(index, frames),
+                    }
+                }
+            }
+            Occurrence::Connect(peer, epoch) => self.connect(peer, epoch),
+            Occurrence::Written(Peer::Client(index), process) => self.client_written(index, process),
+            Occurrence::Written(Peer::Worker(index), process) => self.worker_written(index, process),
+            Occurrence::Restart(peer) => {
+                trace!(self, "{peer:?} begins");
+                self.watch.disturbed(self.agenda.now());
+                match peer {
+                    Peer::Client(index) => self.start_client(index),
+                    Peer::Worker(index) => self.start_worker(index),
+                }
+                let epoch = self.wire(peer).epoch;
+                self.agenda.after(Duration::from_millis(1), Occurrence::Connect(peer, epoch));
+            }
+            Occurrence::RestartBroker => {
+                trace!(self, "broker begins");
+                self.watch.disturbed(self.agenda.now());
+                self.broker.restart(self.random.u64(..));
+            }
+            Occurrence::Thaw(index) => self.thaw(index),
+            Occurrence::Step(worker, process, job, step) => self.task_step(worker, process, job, step),
+            Occurrence::Answer(client, process, job, worker, question) => {
+                self.answer(client, process, &job, &worker, question);
+            }
+        }
+    }
+
+    fn fault(&mut self, fault: Fault) {
+        trace!(self, "FAULT {fault:?}");
+        self.watch.counts.faults += 1;
+        self.watch.disturbed(self.agenda.now());
+        match fault {
+            Fault::DropClient(index) => self.drop_wire(Peer::Client(index)),
+            Fault::DropWorker(index) => self.drop_wire(Peer::Worker(index)),
+            Fault::CrashClient(index, away) => {
+                if self.crash_client(index) {
+                    self.agenda.after(away, Occurrence::Restart(Peer::Client(index)));
+                }
+            }
+            Fault::CrashWorker(index, away) => {
+                if self.crash_worker(index) {
+                    self.agenda.after(away, Occurrence::Restart(Peer::Worker(index)));
+                }
+            }
+            Fault::CrashBroker(away) => {
+                if self.broker.crash() {
+                    for peer in self.peers.clone().into_values() {
+                        self.drop_wire(peer);
+                    }
+                    self.agenda.after(away, Occurrence::RestartBroker);
+                }
+            }
+            Fault::FreezeWorker(index, away) => {
+                if self.freeze(index, away) {
+                    self.agenda.after(away, Occurrence::Thaw(index));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn wire(&mut self, peer: Peer) -> &mut crate::wire::Wire {
+        match peer {
+            Peer::Client(index) => &mut self.clients[index].wire,
+            Peer::Worker(index) => &mut self.workers[index].wire,
+        }
+    }
+
+    /// A connection is lost; the peer tries to get a new one.
+    pub(crate) fn drop_wire(&mut self, peer: Peer) {
+        let wire = self.wire(peer);
+        wire.drop_connection();
+        let epoch = wire.epoch;
+        let delay = Duration::from_millis(10) + up_to(&mut self.random, RECONNECT_MAX);
+        self.agenda.after(delay, Occurrence::Connect(peer, epoch));
+    }
+
+    fn connect(&mut self, peer: Peer, epoch: u64) {
+        if self.wire(peer).epoch != epoch || self.wire(peer).up || !self.alive(peer) {
+            return;
+        }
+        let frozen = match peer {
+            Peer::Worker(index) => self.workers[index].frozen_until,
+            Peer::Client(_) => None,
+        };
+        let ready = self.broker.is_up() && frozen.is_none();
+        if !ready {
+            let delay = Duration::from_millis(50) + up_to(&mut self.random, RECONNECT_MAX);
+            self.agenda.after(delay, Occurrence::Connect(peer, epoch));
+            return;
+        }
+        trace!(self, "{peer:?} is connected");
+        self.watch.disturbed(self.agenda.now());
+        self.wire(peer).connect();
+        match peer {
+            Peer::Worker(index) => self.worker_connected(index),
+            Peer::Client(_) => self.flush(peer),
+        }
+    }
+
+    fn alive(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Client(index) => self.clients[index].machine.is_some(),
+            Peer::Worker(index) => self.workers[index].machine.is_some(),
+        }
+    }
+
+    /// What waits in a peer leaves, if there is a connection.
+    pub(crate) fn flush(&mut self, peer: Peer) {
+        while let Some(frames) = self.wire(peer).next_to_send() {
+            let first = !std::mem::replace(&mut self.wire(peer).spoke, true);
+            if first && let Peer::Worker(index) = peer {
+                self.check_first(index, &frames);
+            }
+            let delay = self.delay();
+            let now = self.agenda.now();
+            let wire = self.wire(peer);
+            let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
+            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
+        }
+    }
+
+    pub(crate) fn delay(&mut self) -> Duration {
+        Duration::from_micros(50) + up_to(&mut self.random, self.scenario.delay_max)
+    }
+
+    pub(crate) fn store_delay(&mut self) -> Duration {
+        Duration::from_micros(100) + up_to(&mut self.random, self.scenario.store_delay_max)
+    }
+
+    /// Everything is over: nothing may be left anywhere.
+    fn check_rest(&mut self) {
+        for client in &self.clients {
+            for broken in client.check_rest() {
+                self.watch.broken.get_or_insert(broken);
+            }
+        }
+        for worker in &self.workers {
+            for broken in worker.check_rest() {
+                self.watch.broken.get_or_insert(broken);
+            }
+        }
+    }
+}
