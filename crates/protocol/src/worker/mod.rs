@@ -3,18 +3,25 @@
 //! One input, then [`Worker::poll_output`] until it is empty. Order is meaning: a job is stored before its 201 goes out,
 //! a result is stored before its 200.
 
+mod output;
+
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use output::{
+    Abandoned, Class, Ending, LoadedJob, NewJob, NotTaken, RestoredJob, StartJob, StoreFailure, WorkerCounters,
+    WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
+};
+
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, EventType, FABRIC_VERSION, InputRequest, JobRequestBody,
-    JobState, PutBody, Waiting,
+    JobState, Waiting,
 };
-use crate::frame::{Frames, Status};
+use crate::frame::Status;
 use crate::keepalive::{Keepalive, KeepaliveConfig};
-use crate::message::{BrokerToWorker, DecodeError, Delivery, WorkerMessage, WorkerReply};
+use crate::message::{BrokerToWorker, Delivery, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId, ServiceName};
 use crate::result::TaskResult;
 
@@ -44,222 +51,6 @@ impl WorkerConfig {
     pub fn new(identity: Identity, service: ServiceName) -> Self {
         Self { identity, service, keepalive: KeepaliveConfig::default(), max_concurrent_jobs: 5, jobs_max: 100_000 }
     }
-}
-
-/// How urgent a message is, and what may become of it while the link takes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
-    /// READY: before everything that waits.
-    First,
-    /// A beat: pointless once it is late.
-    Beat,
-    /// Everything else: in order, never dropped.
-    Data,
-}
-
-/// A job as the store is to keep it.
-#[derive(Debug, Clone)]
-pub struct NewJob {
-    /// Its id.
-    pub job: JobId,
-    /// Who asked.
-    pub client: Identity,
-    /// What for.
-    pub request: JobRequestBody,
-    /// The body as it came.
-    pub body: Bytes,
-    /// Seconds from its arrival until nobody waits any more; the protocol's default where the client did not say.
-    pub timeout: u64,
-}
-
-/// What the store is to do.
-#[derive(Debug, Clone)]
-pub enum WorkerStoreOperation {
-    /// A new job, in state PENDING.
-    Insert(NewJob),
-    /// It runs.
-    Started(JobId),
-    /// It waits for its client.
-    Waiting(JobId),
-    /// It has ended.
-    Finish {
-        /// Which.
-        job: JobId,
-        /// How.
-        ending: Ending,
-        /// The Result as JSON.
-        payload: Bytes,
-    },
-    /// An event of it.
-    Event {
-        /// Which.
-        job: JobId,
-        /// The event as JSON.
-        body: Bytes,
-    },
-}
-
-/// How a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// The task returned a result, failed or not.
-    Completed,
-    /// There is a result that says why there is none.
-    Failed,
-    /// Someone did not want it any more.
-    Cancelled,
-}
-
-/// What is confirmed by the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkerToken {
-    /// [`WorkerStoreOperation::Insert`].
-    Insert(JobId),
-    /// [`WorkerStoreOperation::Finish`].
-    Finish(JobId),
-}
-
-/// Why the store did not do it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StoreFailure {
-    /// The job is known already.
-    Duplicate,
-    /// Anything else, for people.
-    Failed(String),
-}
-
-/// A job to run.
-#[derive(Debug, Clone)]
-pub struct StartJob {
-    /// Its id.
-    pub job: JobId,
-    /// Who asked.
-    pub client: Identity,
-    /// What for.
-    pub request: JobRequestBody,
-    /// Seconds that its client waits, or the protocol's default where it did not say.
-    pub timeout: u64,
-    /// Until when its client waits. `None`: it did not say, as 0.21 clients.
-    pub deadline: Option<Instant>,
-}
-
-/// Why a job ends without having run to its end. The owner writes the result and gives it to [`Worker::finished`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Abandoned {
-    /// Its deadline passed before it started.
-    Expired,
-    /// Its client cancelled it.
-    Cancelled {
-        /// Which client.
-        by: Identity,
-        /// Why.
-        reason: Option<String>,
-    },
-    /// The worker's process ended while it ran.
-    Restarted,
-}
-
-/// What the owner is to do.
-#[derive(Debug)]
-pub enum WorkerOutput {
-    /// Send.
-    Send(Frames, Class),
-    /// Store, and confirm with [`Worker::stored`] where there is a token.
-    Store(WorkerStoreOperation, Option<WorkerToken>),
-    /// Look a job up and tell [`Worker::loaded`].
-    Load {
-        /// Which.
-        job: JobId,
-        /// Who asks.
-        client: Identity,
-    },
-    /// Run.
-    Start(StartJob),
-    /// Write a result for a job that will not run.
-    Abandon {
-        /// Which.
-        job: JobId,
-        /// What was asked.
-        request: JobRequestBody,
-        /// Why.
-        why: Abandoned,
-    },
-    /// Hand to the running task.
-    Deliver {
-        /// Which.
-        job: JobId,
-        /// Input or credit.
-        put: PutBody,
-    },
-    /// Tell the running task to stop.
-    Cancel {
-        /// Which.
-        job: JobId,
-        /// Who and why.
-        why: Abandoned,
-    },
-    /// Drop the socket, make a new one, then call [`Worker::connected`].
-    Reconnect,
-    /// Log.
-    Note(WorkerNote),
-}
-
-/// What happened, for logs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkerNote {
-    /// The broker was silent for its hold time.
-    BrokerSilent,
-    /// The broker asked to register again.
-    BrokerAsked,
-    /// A message was refused.
-    Refused(DecodeError),
-    /// A job was refused.
-    JobRefused {
-        /// Which.
-        job: JobId,
-        /// Why.
-        reason: String,
-    },
-    /// A result could not be stored; it was sent all the same.
-    ResultNotStored {
-        /// Which.
-        job: JobId,
-        /// Why.
-        error: String,
-    },
-}
-
-/// What is stored about a job that is not active.
-#[derive(Debug, Clone)]
-pub struct LoadedJob {
-    /// The Result as JSON, once it has ended.
-    pub payload: Option<Bytes>,
-}
-
-/// A job that the store had at start.
-#[derive(Debug, Clone)]
-pub struct RestoredJob {
-    /// What was stored.
-    pub new: NewJob,
-    /// Whether it had started.
-    pub started: bool,
-    /// What is left of its time.
-    pub remaining: Duration,
-}
-
-/// Counters since the start.
-#[derive(Debug, Clone, Default)]
-pub struct WorkerCounters {
-    /// Messages in.
-    pub received: u64,
-    /// Messages out.
-    pub sent: u64,
-    /// Refused messages.
-    pub refused: u64,
-    /// New sockets after the first.
-    pub reconnects: u64,
-    /// Inputs and credits for jobs that do not run.
-    pub puts_ignored: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -801,17 +592,6 @@ impl Worker {
 
 /// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
 pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
-
-/// Why an event or a chunk was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
-    /// The job has ended or never was.
-    #[error("the job does not run")]
-    NoSuchJob,
-    /// More than [`QUESTIONS_MAX`].
-    #[error("the job has {QUESTIONS_MAX} questions open, the most it may have")]
-    TooManyQuestions,
-}
 
 fn prefix(worker: &Identity) -> Vec<u8> {
     let mut text = b"{".to_vec();

@@ -1,0 +1,135 @@
+//! What comes out of a broker machine.
+
+use std::collections::BTreeMap;
+
+use super::management::ManagementAsk;
+use crate::frame::Frames;
+use crate::message::DecodeError;
+use crate::name::{Identity, NameError, ServiceName};
+
+/// Why a message goes out; decides what a failure means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// A beat.
+    Keepalive,
+    /// Register again, or the broker stops.
+    Disconnect,
+    /// A client's request to a worker.
+    Dispatch,
+    /// A worker's message to a client.
+    Relay,
+    /// The broker's own answer.
+    Reply,
+}
+
+/// A message for one peer.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Whom it is for.
+    pub to: Identity,
+    /// Frames after the routing id.
+    pub frames: Frames,
+    /// Why it goes out.
+    pub purpose: Purpose,
+}
+
+/// Why a message did not go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Undelivered {
+    /// The peer is not connected.
+    Unroutable,
+    /// The peer takes nothing at the moment.
+    Full,
+}
+
+/// What the owner is to do.
+#[derive(Debug)]
+pub enum BrokerOutput {
+    /// Send.
+    Send(Outgoing),
+    /// Find out and [`Broker::answer`].
+    Ask(ManagementAsk),
+    /// Log.
+    Note(BrokerNote),
+}
+
+/// What happened, for logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BrokerNote {
+    /// A worker is new.
+    Registered {
+        /// Who.
+        worker: Identity,
+        /// For what.
+        service: ServiceName,
+    },
+    /// A worker has another service now.
+    Moved {
+        /// Who.
+        worker: Identity,
+        /// From where.
+        from: ServiceName,
+        /// To where.
+        to: ServiceName,
+    },
+    /// A worker said good-bye.
+    Left {
+        /// Who.
+        worker: Identity,
+    },
+    /// A worker was silent for its hold time.
+    Expired {
+        /// Who.
+        worker: Identity,
+    },
+    /// A worker that is not registered was told to register.
+    Stranger {
+        /// Who.
+        worker: Identity,
+    },
+    /// The registry is full.
+    RegistryFull {
+        /// Who was refused.
+        worker: Identity,
+    },
+    /// A message was refused.
+    Refused {
+        /// From whom, readable.
+        peer: String,
+        /// Why.
+        error: DecodeError,
+    },
+    /// A peer's name was refused.
+    BadPeer {
+        /// Why.
+        error: NameError,
+    },
+    /// A message did not reach its peer.
+    Undelivered {
+        /// Whom it was for.
+        to: Identity,
+        /// What it was.
+        purpose: Purpose,
+        /// Why.
+        reason: Undelivered,
+    },
+}
+
+/// What was counted since the start.
+#[derive(Debug, Clone, Default)]
+pub struct BrokerCounters {
+    /// Messages in.
+    pub received: u64,
+    /// Messages out, those that failed included.
+    pub sent: u64,
+    /// Events among those relayed.
+    pub events: u64,
+    /// Refused messages by [`DecodeError::kind`].
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Messages for peers that were not connected.
+    pub unroutable: u64,
+    /// Messages for peers that took nothing.
+    pub full: u64,
+    /// Workers told to register again.
+    pub strangers: u64,
+}
