@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use norfab_fabric::worker::RESULT_BYTES_MAX;
+use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES};
 use norfab_fabric::{SystemClock, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteWorkerStore, WorkerStore};
 use norfab_protocol::worker::WorkerConfig;
@@ -37,11 +37,12 @@ pub fn start(site: &Site, name: &str, runtime: &Handle) -> Result<WorkerHandle, 
         service: Arc::new(dummy::service(service)),
         inventory: Arc::new(inventory),
         runtime: runtime.clone(),
+        queue_messages: WORKER_QUEUE_MESSAGES,
+        queue_messages: norfab_fabric::worker::WORKER_QUEUE_MESSAGES,
         result_bytes_max: RESULT_BYTES_MAX,
         endpoint: site.endpoint().to_owned(),
         status: json!({"directories": {}, "security": {}}),
         fetched_files_dir: folder.join("fetchedfiles"),
         logs: Arc::new(|_| Ok(Vec::<Value>::new())),
-        log_events: false,
     })?)
 }
