@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 /// Operations per measurement.
 const OPERATIONS: usize = 30_000;
 
-/// Confirmations that may wait to be counted: more than a batch. The channel's memory is part of no database.
+/// Commits that may wait to be counted. The channel's memory is part of no database.
 const CONFIRMATIONS: usize = 64;
 
 /// Databases that are open at once when their memory is measured.
@@ -47,13 +47,11 @@ fn open(path: &Path) -> Result<(WorkerWriter<usize>, Receiver<usize>), Failure> 
         "jobs",
         move || Ok(Box::new(SqliteWorkerStore::open(&path, "bench")?) as Box<dyn WorkerStore>),
         move |confirmations| {
-            for confirmation in confirmations {
-                if let Err(error) = confirmation.outcome {
-                    eprintln!("not stored: {error}");
-                }
-                if sender.send(confirmation.token).is_err() {
-                    return;
-                }
+            for error in confirmations.iter().filter_map(|confirmation| confirmation.outcome.as_ref().err()) {
+                eprintln!("not stored: {error}");
+            }
+            if sender.send(confirmations.len()).is_err() {
+                eprintln!("nobody counts any more");
             }
         },
     )?;
@@ -172,6 +170,7 @@ fn rate(path: &Path, batch: usize) -> Result<(), Failure> {
         operations.push(started(number)?);
         operations.push(finish(number)?);
     }
+    let processor_begin = processor_seconds();
     let begin = Instant::now();
     let mut operations = operations.into_iter().peekable();
     let mut count = 0;
@@ -179,16 +178,18 @@ fn rate(path: &Path, batch: usize) -> Result<(), Failure> {
         let submission: Vec<_> = operations.by_ref().take(batch).map(|operation| (operation, Some(0))).collect();
         let submitted = submission.len();
         writer.try_submit(submission)?;
-        for _ in 0..submitted {
-            confirmed.recv()?;
+        let mut missing = submitted;
+        while missing > 0 {
+            missing -= confirmed.recv()?;
         }
         count += submitted;
     }
     let seconds = begin.elapsed().as_secs_f64();
     println!(
-        "  {batch:3} per batch: {:>7.0} commits/s {:>8.0} operations/s",
+        "  {batch:3} per batch: {:>7.0} commits/s {:>8.0} operations/s, {:.1} microseconds of processor time each",
         writer.statistics().commits as f64 / seconds,
-        count as f64 / seconds
+        count as f64 / seconds,
+        (processor_seconds() - processor_begin) / count as f64 * 1e6,
     );
     Ok(())
 }
@@ -238,6 +239,16 @@ fn memory(folder: &Path) -> Result<(), Failure> {
         used.saturating_sub(before) / STORES as u64
     );
     Ok(())
+}
+
+/// What all threads of this process used, which other load does not change much; 0 where the system does not tell.
+fn processor_seconds() -> f64 {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0.0 };
+    let of_thread = |entry: std::io::Result<std::fs::DirEntry>| -> Option<f64> {
+        let text = std::fs::read_to_string(entry.ok()?.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse().ok()
+    };
+    threads.filter_map(of_thread).sum::<f64>() / 1e9
 }
 
 /// A figure of this process from the system; 0 where it does not tell.
