@@ -1,11 +1,9 @@
-//! The roles on our crates in the shape of the Python peers: `norfab-peer ROLE INVENTORY [NAME...]`, driven by lines of
+//! The roles on our crates in the shape of the Python peers: `norfab-peer ROLE INVENTORY NAME...`, driven by lines of
 //! JSON on standard input and output.
 //!
-//! The binary `norfab` is for people: its workers offer the services that we ship, and its client prints. The tests also
-//! need a worker with a task for each thing that a job can do, the same tasks as `python/dummy_worker.py`, and a client
+//! The binary `norfab` plays the broker, and workers of the services that we ship. The tests also need a worker with a task for each thing that a job can do, the same tasks as `python/dummy_worker.py`, and a client
 //! that takes calls, the same calls as `python/client.py`.
 
-mod broker;
 mod client;
 mod dummy;
 mod lines;
@@ -36,17 +34,11 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Failure> {
     let words: Vec<String> = env::args().skip(1).collect();
     let [role, inventory, names @ ..] = &words[..] else {
-        return Err("usage: norfab-peer broker|worker|client INVENTORY [NAME...]".into());
+        return Err("usage: norfab-peer worker|client INVENTORY NAME...".into());
     };
     let site = Site::load(inventory)?;
     let runtime = Runtime::new()?;
     match (role.as_str(), names) {
-        ("broker", []) => {
-            let broker = broker::start(&site)?;
-            lines::say(&json!({"ready": role, "name": "NFPBroker", "endpoint": broker.endpoint()}));
-            lines::wait_for_stop();
-            runtime.block_on(broker.stop());
-        }
         ("worker", [first, ..]) => {
             let workers = names.iter().map(|name| worker::start(&site, name, runtime.handle()));
             let workers = workers.collect::<Result<Vec<_>, _>>()?;

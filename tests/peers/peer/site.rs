@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, PublicKey, SecretKey};
+use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, PublicKey};
 use serde_json::{Map, Value};
 
 use crate::Failure;
@@ -19,11 +19,6 @@ impl Site {
     pub fn load(path: &str) -> Result<Self, Failure> {
         let folder = Path::new(path).parent().ok_or("an inventory lies in a folder")?.to_path_buf();
         Ok(Self { folder, inventory: serde_json::from_str(&fs::read_to_string(path)?)? })
-    }
-
-    /// The whole inventory.
-    pub fn inventory(&self) -> &Value {
-        &self.inventory
     }
 
     /// The broker's endpoint.
@@ -51,22 +46,6 @@ impl Site {
         let keys = self.broker_key()?.map(|broker| DealerKeys { own: KeyPair::generate(), broker });
         let options = DealerOptions { keys, ..DealerOptions::default() };
         Ok(Dealer::connect(&Context::new()?, self.endpoint(), name.as_bytes(), options)?)
-    }
-
-    /// The keys of a broker of this site, made at its first start. Nothing where it does not encrypt.
-    pub fn broker_keys(&self) -> Result<Option<KeyPair>, Failure> {
-        if !self.encrypts() {
-            return Ok(None);
-        }
-        let secret_file = self.files("broker/private_keys")?.join("broker.key_secret");
-        if !secret_file.exists() {
-            let keys = KeyPair::generate();
-            let public = format!("metadata\ncurve\n    public-key = \"{}\"\n", keys.public);
-            fs::write(&secret_file, format!("{public}    secret-key = \"{}\"\n", keys.secret.reveal()))?;
-            fs::write(self.files("broker/public_keys")?.join("broker.key"), public)?;
-        }
-        let secret = SecretKey::parse(&value(&fs::read_to_string(&secret_file)?, "secret-key")?)?;
-        Ok(Some(KeyPair { public: secret.public(), secret }))
     }
 
     fn broker_key(&self) -> Result<Option<PublicKey>, Failure> {

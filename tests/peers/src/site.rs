@@ -2,13 +2,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use crate::environment::ours;
-use crate::{Client, Dealer, Environment, Peer, ReservedPort, Security, Side};
+use crate::{Client, Dealer, Environment, Peer, ReservedPort, Security, Side, WAIT_LONG, norfab, ours};
+
+/// Services that the binary ships.
+const SHIPPED: &[&str] = &["filesharing"];
 
 /// One host of a fabric: a base directory with `inventory.yaml`, read by Python peers and by ours alike.
 ///
@@ -122,9 +128,9 @@ impl Site {
                 Peer::start_driven("broker", command)
             }
             Side::Ours => {
-                let mut command = ours("broker");
-                command.arg(self.inventory());
-                Peer::start_driven("broker", command)
+                let mut command = norfab();
+                command.arg("broker").arg("-i").arg(self.inventory());
+                Peer::start_binary("broker", command)
             }
         }
     }
@@ -139,11 +145,7 @@ impl Site {
     pub fn start_worker(&self, side: Side, name: &str) -> Peer {
         match side {
             Side::Python(release) => self.start_python_worker(release.environment(), name),
-            Side::Ours => {
-                let mut command = ours("worker");
-                command.arg(self.inventory()).arg(name);
-                Peer::start_driven(name, command)
-            }
+            Side::Ours => self.start_our_workers(&[name.to_owned()]),
         }
     }
 
@@ -161,10 +163,46 @@ impl Site {
                 command.arg(self.inventory()).args(names);
                 Peer::start_driven("fleet", command)
             }
-            Side::Ours => {
-                let mut command = ours("worker");
-                command.arg(self.inventory()).args(names);
-                Peer::start_driven("workers", command)
+            Side::Ours => self.start_our_workers(names),
+        }
+    }
+
+    /// Starts workers of ours: with the binary those of services that it ships, with the program of this package those
+    /// of the dummy service.
+    fn start_our_workers(&self, names: &[String]) -> Peer {
+        let service = &self.workers[&names[0]][0]["service"];
+        if SHIPPED.iter().any(|shipped| service == shipped) {
+            let mut command = norfab();
+            command.arg("worker").args(names).arg("-i").arg(self.inventory());
+            return Peer::start_binary(&names[0], command);
+        }
+        let mut command = ours("worker");
+        command.arg(self.inventory()).args(names);
+        Peer::start_driven(&names[0], command)
+    }
+
+    /// Runs a command of our binary to its end, as a user of this site would.
+    ///
+    /// # Panics
+    ///
+    /// When it has not ended within [`WAIT_LONG`].
+    #[must_use]
+    pub fn run_norfab<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Output {
+        let mut command = norfab();
+        command.args(words).arg("-i").arg(self.inventory());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("the binary starts");
+        let process = Pid::from_child(&child);
+        let (sender, done) = sync_channel(1);
+        thread::spawn(move || {
+            // Nobody receives it if the time is over.
+            drop(sender.send(child.wait_with_output()));
+        });
+        match done.recv_timeout(WAIT_LONG) {
+            Ok(output) => output.expect("the output can be read"),
+            Err(_) => {
+                kill_process(process, Signal::KILL).expect("the process is ours");
+                panic!("{command:?} does not end");
             }
         }
     }

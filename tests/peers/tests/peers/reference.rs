@@ -55,25 +55,6 @@ fn python_reference_bare_dealer_registers_a_worker_and_answers_a_job() {
 }
 
 #[test]
-fn python_reference_file_arrives_over_streams() {
-    for release in Release::ALL {
-        let site = Site::new(Security::Curve);
-        let share = site.folder().join("share");
-        std::fs::create_dir(&share).expect("a new folder");
-        std::fs::write(share.join("a.bin"), vec![7; 600_000]).expect("a new file");
-        let site = site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share}));
-        let side = Side::Python(release);
-        let _broker = site.start_broker(side);
-        let _worker = site.start_worker(side, "files-1");
-        let mut client = site.start_client(side, "client-1");
-        client.wait_for_workers(&["files-1"]);
-        let fetched = client.fetch_file("nf://a.bin");
-        assert_eq!(fetched["status"], "200", "{fetched}");
-        assert_eq!(fetched["size"], 600_000);
-    }
-}
-
-#[test]
 fn python_reference_parts_stop_when_asked() {
     let roles = Roles::all(Side::Python(Release::V0_25_0));
     let mut fabric = Fabric::start(roles, Security::Curve);

@@ -1,0 +1,67 @@
+//! Our command line on fabrics with Python parts.
+
+use std::process::Output;
+
+use norfab_peer_tests::{Devices, Environment, Release, Security, Side, Site};
+use serde_json::{Value, json};
+
+use crate::shapes::{Fabric, Roles};
+
+#[test]
+fn nornir_main_job_prints_what_the_devices_said() {
+    let devices = Devices::start(&[("spine-1", "cisco_nxos"), ("edge-1", "cisco_xr")]);
+    let site = Site::new(Security::Curve).with_worker("nornir-1", devices.nornir_inventory());
+    let _broker = site.start_broker(Side::Ours);
+    let _worker = site.start_python_worker(Environment::Services, "nornir-1");
+    site.start_client(Side::Ours, "watcher").wait_for_workers(&["nornir-1"]);
+
+    let output = site.run_norfab(["run", "nornir", "cli", r#"commands:=["show version"]"#]);
+
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for said in ["spine-1", "Nexus", "edge-1", "Cisco IOS XR Software"] {
+        assert!(printed.contains(said), "{said} is not in:\n{printed}");
+    }
+}
+
+#[test]
+fn run_prints_results_of_python_workers_and_tells_failure_by_its_exit_code() {
+    for release in Release::ALL {
+        let roles = Roles { worker: Side::Python(release), ..Roles::all(Side::Ours) };
+        let fabric = Fabric::start(roles, Security::Curve);
+        let run = |words: &[&str]| fabric.site.run_norfab(["run", "dummy", "--json"].iter().chain(words).copied());
+
+        let output = run(&["ok", "a:=7", "b=text"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for name in crate::shapes::WORKERS {
+            assert_eq!(json_of(&output)["results"][name]["result"], json!({"a": 7, "b": "text"}), "{output:?}");
+        }
+        let output = run(&["ask", "--workers", "dummy-1", "--answer", "\"yes\""]);
+        assert_eq!(json_of(&output)["results"]["dummy-1"]["result"], "yes", "{output:?}");
+        let output = run(&["fails", "--workers", "any"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let output = run(&["ok", "a:=7", "--workers", "nobody"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+}
+
+#[test]
+fn commands_work_with_a_python_broker() {
+    for release in Release::ALL {
+        let fabric = Fabric::start(Roles::all(Side::Python(release)), Security::Curve);
+        let output = fabric.site.run_norfab(["workers", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let listed = json_of(&output).to_string();
+        for name in crate::shapes::WORKERS {
+            assert!(listed.contains(name), "{name} is not in {listed}");
+        }
+        let output = fabric.site.run_norfab(["tasks", "dummy", "--json"]);
+        assert!(json_of(&output).to_string().contains("stream_bytes"), "{output:?}");
+        let output = fabric.site.run_norfab(["broker-key", "--json"]);
+        assert_eq!(json_of(&output)["public_key"].as_str(), fabric.site.broker_key().as_deref(), "{output:?}");
+    }
+}
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}

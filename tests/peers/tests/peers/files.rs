@@ -1,0 +1,81 @@
+//! Files over streams, between workers and clients of each side.
+
+use std::fs;
+
+use norfab_peer_tests::{Release, Security, Side, Site};
+use serde_json::{Value, json};
+
+/// Bytes of a file of several chunks with a short last one.
+const SIZE: usize = 3_500_001;
+
+#[test]
+fn python_reference_files_arrive_over_streams() {
+    for release in Release::ALL {
+        fetched_by_python(Side::Python(release), Side::Python(release), release);
+    }
+}
+
+#[test]
+fn python_clients_fetch_from_our_worker() {
+    for release in Release::ALL {
+        fetched_by_python(Side::Ours, Side::Ours, release);
+        fetched_by_python(Side::Python(release), Side::Ours, release);
+    }
+}
+
+#[test]
+fn python_clients_fetch_from_python_workers_behind_our_broker() {
+    for release in Release::ALL {
+        fetched_by_python(Side::Ours, Side::Python(release), release);
+    }
+}
+
+#[test]
+fn our_command_fetches_from_workers_of_all_sides() {
+    for worker in [Side::Ours, Side::Python(Release::V0_21_2), Side::Python(Release::V0_25_0)] {
+        let site = site();
+        let _broker = site.start_broker(Side::Ours);
+        let _worker = site.start_worker(worker, "files-1");
+        let mut client = site.start_client(Side::Ours, "client-1");
+        client.wait_for_workers(&["files-1"]);
+        let copy = site.folder().join("copy.bin");
+        let output = site.run_norfab(["files", "get", "nf://d/a.bin", copy.to_str().expect("the folder is text")]);
+        assert!(output.status.success(), "{worker:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(fs::read(&copy).expect("the copy is there"), content(), "{worker:?}");
+        let output = site.run_norfab(["files", "get", "nf://nothing.bin"]);
+        assert!(!output.status.success(), "{worker:?}: a file that is not there was fetched");
+    }
+}
+
+fn fetched_by_python(broker: Side, worker: Side, client: Release) {
+    let site = site();
+    let _broker = site.start_broker(broker);
+    let _worker = site.start_worker(worker, "files-1");
+    let mut client = site.start_client(Side::Python(client), "client-1");
+    client.wait_for_workers(&["files-1"]);
+    let fetched = client.fetch_file("nf://d/a.bin");
+    let status = |fetched: &Value| fetched["status"].as_str().map(str::to_owned);
+    assert_eq!(status(&fetched).as_deref(), Some("200"), "broker {broker:?}, worker {worker:?}: {fetched}");
+    let path = fetched["content"].as_str().expect("the path of the copy");
+    assert_eq!(fs::read(path).expect("the copy is there"), content(), "broker {broker:?}, worker {worker:?}");
+    assert_eq!(client.fetch_file("nf://empty")["size"], 0);
+    // The stock client refuses the second itself.
+    for (url, refused) in [("nf://nothing.bin", "404"), ("nf://../inventory.yaml", "500")] {
+        let fetched = client.fetch_file(url);
+        assert_eq!(status(&fetched).as_deref(), Some(refused), "{url}: {fetched}");
+    }
+}
+
+fn site() -> Site {
+    let site = Site::new(Security::Curve);
+    let share = site.folder().join("share");
+    fs::create_dir_all(share.join("d")).expect("a new folder");
+    fs::write(share.join("d/a.bin"), content()).expect("a new file");
+    fs::write(share.join("empty"), "").expect("a new file");
+    site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share}))
+}
+
+/// Bytes that differ from chunk to chunk.
+fn content() -> Vec<u8> {
+    (0..SIZE).map(|position| (position / 7919 + position) as u8).collect()
+}
