@@ -382,4 +382,31 @@ mod tests {
             assert_eq!(hello(&frames(parts)), None);
         }
     }
+
+    #[test]
+    fn malformed_requests_are_answered_and_do_not_end_the_thread() {
+        let context = Context::new().unwrap();
+        let thread = AdmissionThread::start(&context, Arc::new(AllowAny)).unwrap();
+        let mut libzmq = Socket::open(&context, ffi::ZMQ_DEALER).unwrap();
+        libzmq.connect(ZAP_ENDPOINT).unwrap();
+        let mut reader = FrameReader::new();
+        let mut ask = |request: &[&[u8]]| {
+            libzmq.send_copy(b"", true).unwrap();
+            for (number, part) in request.iter().enumerate() {
+                libzmq.send_copy(part, number + 1 < request.len()).unwrap();
+            }
+            loop {
+                if let Some(answer) = libzmq.receive(&mut reader, false, ZAP_FRAMES_MAX).unwrap() {
+                    return answer.frames[3].clone();
+                }
+                sleep(&mut [PollFd::new(&libzmq.fd(), PollFlags::IN)], None).unwrap();
+            }
+        };
+        assert_eq!(ask(&[b""]), "500");
+        assert_eq!(ask(&[b"\xff"; 3]), "500");
+        assert_eq!(ask(&[&[0xff; 10_000]; 40]), "500");
+        assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"CURVE", b"short"]), "500");
+        assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"NULL"]), "200");
+        assert_eq!(thread.denials(), 0);
+    }
 }

@@ -19,7 +19,8 @@ const SOCKETS_MAX: c_int = 16_384;
 /// A libzmq context. One per process is usual; clones are handles to the same one.
 ///
 /// Links keep their context alive. When the last handle goes, the context ends, and that waits for what closed links still
-/// have to send, bounded by the linger they were closed with.
+/// have to send, bounded by the linger they were closed with. So a process that wants its last messages to leave drops its
+/// last handle before it exits.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -97,6 +98,17 @@ pub(crate) fn last_error(call: &'static str) -> LinkError {
 pub(crate) fn error_text(errno: c_int) -> String {
     // SAFETY: gives a static text for any number.
     unsafe { CStr::from_ptr(ffi::zmq_strerror(errno)) }.to_string_lossy().into_owned()
+}
+
+/// Allows this process as many descriptors as the system lets it have, and tells how many those are. Each connection of a
+/// broker needs one, and the usual limit of 1024 is less than a large network has workers.
+#[must_use]
+pub fn raise_descriptor_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // It is allowed to everybody; where it fails all the same, the old limit stays.
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Whether libzmq was built with CURVE.

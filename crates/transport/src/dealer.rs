@@ -149,11 +149,18 @@ impl Dealer {
 
     /// Tries the next address of this round, or starts the next round after a pause.
     fn next_candidate(&mut self) -> Result<(), LinkError> {
+        let endpoint = self.endpoint.to_string();
         if let Some(candidate) = self.candidates.pop_front() {
-            self.phase = self.attempt(&candidate)?;
+            match self.attempt(&candidate) {
+                Ok(phase) => self.phase = phase,
+                // Most likely the process has no more descriptors; it may have some later.
+                Err(error) => {
+                    self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
+                    self.next_round(self.options.link.reconnect_delay_max)?;
+                }
+            }
             return Ok(());
         }
-        let endpoint = self.endpoint.to_string();
         let link = &self.options.link;
         let (status, longest_pause) = match self.failure.take() {
             Some(Outcome::Refused(reason)) => {

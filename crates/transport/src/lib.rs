@@ -29,7 +29,7 @@ mod waker;
 
 pub use admission::{AddressAllowlist, Admission, AllowAny, AllowlistError, Mechanism, PeerHello, Verdict};
 pub use certificate::KeyFolder;
-pub use context::{Context, has_curve, zmq_version};
+pub use context::{Context, has_curve, raise_descriptor_limit, zmq_version};
 pub use dealer::Dealer;
 pub use endpoint::Endpoint;
 pub use error::{KeyError, LinkError, SendError};

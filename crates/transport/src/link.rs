@@ -3,31 +3,44 @@
 //! A link has one owner. The traits are `Send`, so that a link can be made on one thread and handed to the loop that owns
 //! it; the types behind them are neither `Sync` nor `Clone`, so that there is no second owner:
 //!
-//! ```compile_fail
-//! # use norfab_transport::{RouterLink};
+//! ```compile_fail,E0599
+//! # use norfab_transport::RouterLink;
 //! fn second_owner(link: Box<dyn RouterLink>) -> (Box<dyn RouterLink>, Box<dyn RouterLink>) {
 //!     (link.clone(), link)
 //! }
 //! ```
 //!
-//! ```compile_fail
+//! ```compile_fail,E0277
 //! # use norfab_transport::Router;
 //! fn shared_between_threads<T: Sync>() {}
 //! shared_between_threads::<Router>();
 //! ```
 //!
-//! ```compile_fail
+//! ```compile_fail,E0277
 //! # use norfab_transport::Dealer;
 //! fn shared_between_threads<T: Sync>() {}
 //! shared_between_threads::<Dealer>();
 //! ```
 //!
-//! ```compile_fail
+//! ```compile_fail,E0382
 //! # use norfab_transport::DealerLink;
 //! fn used_after_it_was_given_away(mut link: Box<dyn DealerLink>) {
 //!     std::thread::spawn(move || link.try_receive());
 //!     link.try_receive();
 //! }
+//! ```
+//!
+//! Moving a link to the thread of its owner does compile:
+//!
+//! ```
+//! # use norfab_transport::{Dealer, DealerLink, Router, RouterLink, Waker};
+//! fn moved_to_its_owner<T: Send>() {}
+//! moved_to_its_owner::<Router>();
+//! moved_to_its_owner::<Dealer>();
+//! moved_to_its_owner::<Box<dyn RouterLink>>();
+//! moved_to_its_owner::<Box<dyn DealerLink>>();
+//! fn shared_between_threads<T: Send + Sync + Clone>() {}
+//! shared_between_threads::<Waker>();
 //! ```
 //!
 //! What is meant for other threads is the [`Waker`]: it interrupts [`RouterLink::wait`] and nothing else.
@@ -95,7 +108,9 @@ pub enum LinkStatus {
 pub enum RefusedReason {
     /// The other side closed the connection in the middle of the CURVE handshake. That is what a broker does that has another
     /// key than the one we expect.
-    #[error("the broker does not have the key that is expected of it")]
+    #[error(
+        "the other side broke off the encrypted handshake: most often the broker has another key than the one expected"
+    )]
     WrongKey,
     /// One side encrypts and the other does not.
     #[error("one side encrypts and the other does not")]

@@ -119,8 +119,7 @@ impl MemoryNetwork {
     /// Cuts the connection of a peer; it does not come back before [`DealerLink::reconnect`] or a new router.
     pub fn cut(&self, name: &[u8]) {
         let mut wires = self.lock();
-        let ids: Vec<u64> = wires.dealers.iter().filter(|(_, dealer)| dealer.name == name).map(|(&id, _)| id).collect();
-        for id in ids {
+        for id in wires.named(name) {
             wires.disconnect(id);
         }
     }
@@ -128,21 +127,20 @@ impl MemoryNetwork {
     /// Cuts the connection of a peer and makes it again at once, as after a short outage.
     pub fn interrupt(&self, name: &[u8]) {
         self.cut(name);
-        let mut wires = self.lock();
-        let ids: Vec<u64> = wires.dealers.iter().filter(|(_, dealer)| dealer.name == name).map(|(&id, _)| id).collect();
-        for id in ids {
-            wires.connect(id);
-        }
+        self.lock().connect_all(name);
     }
 
-    /// Refuses the next handshakes of a peer for this reason, or none any more. Existing connections stay.
+    /// Refuses the next handshakes of a peer for this reason, or none any more: then it connects. Existing connections stay.
     pub fn refuse(&self, name: &[u8], reason: Option<RefusedReason>) {
         let mut wires = self.lock();
         let name = Bytes::copy_from_slice(name);
         match reason {
-            Some(reason) => wires.refused.insert(name, reason),
-            None => wires.refused.remove(&name),
-        };
+            Some(reason) => drop(wires.refused.insert(name, reason)),
+            None => {
+                wires.refused.remove(&name);
+                wires.connect_all(&name);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Wires> {
@@ -164,6 +162,16 @@ impl Wires {
         self.dealers.insert(id, end);
         self.connect(id);
         id
+    }
+
+    fn named(&self, name: &[u8]) -> Vec<u64> {
+        self.dealers.iter().filter(|(_, dealer)| dealer.name == name).map(|(&id, _)| id).collect()
+    }
+
+    fn connect_all(&mut self, name: &[u8]) {
+        for id in self.named(name) {
+            self.connect(id);
+        }
     }
 
     fn connect(&mut self, id: u64) {

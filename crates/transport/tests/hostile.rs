@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use norfab_transport::{
     AllowAny, Context, Dealer, DealerKeys, DealerLink, DealerOptions, KeyPair, LinkOptions, LinkStatus, Router,
-    RouterLink, RouterOptions, Waker,
+    RouterLink, RouterOptions, Waker, raise_descriptor_limit,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// Connects at once.
@@ -162,9 +161,7 @@ fn garbage_and_plaintext_at_an_encrypting_port_harm_nobody() {
 
 #[test]
 fn two_thousand_connects_at_once_are_all_served() {
-    let limit = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
-    let allowed = limit.maximum.unwrap_or(u64::MAX).saturating_sub(200) / DESCRIPTORS_EACH;
+    let allowed = raise_descriptor_limit().saturating_sub(200) / DESCRIPTORS_EACH;
     let crowd = CROWD.min(allowed);
     let echo = Echo::start(LinkOptions::default());
     let context = Context::new().unwrap();
