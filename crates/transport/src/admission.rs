@@ -403,8 +403,8 @@ mod tests {
             }
         };
         assert_eq!(ask(&[b""]), "500");
-        assert_eq!(ask(&[b"\xff"; 3]), "500");
-        assert_eq!(ask(&[&[0xff; 10_000]; 40]), "500");
+        assert_eq!(ask(&[&b"\xff"[..]; 3]), "500");
+        assert_eq!(ask(&[&[0xff_u8; 10_000][..]; 40]), "500");
         assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"CURVE", b"short"]), "500");
         assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"NULL"]), "200");
         assert_eq!(thread.denials(), 0);
