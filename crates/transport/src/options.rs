@@ -16,8 +16,9 @@ pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Frames in one message after the routing id. The longest message of the protocol has nine.
 pub const FRAMES_MAX: usize = 16;
 
-/// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need a few seconds.
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need some seconds on a busy
+/// host, and one that is given up half-way was work for nothing.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// From the first packet to the TCP connection, for each address that a name has.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
