@@ -105,11 +105,18 @@ impl Record {
             (true, Level::Error) => ("\x1b[31m", "\x1b[0m"),
             (true, Level::Critical) => ("\x1b[1;31m", "\x1b[0m"),
         };
-        for part in [&time, " ", start, self.level.as_str(), end, " ", self.owner.role.noun(), " "] {
+        for part in [&time, " ", start, self.level.as_str(), end, " "] {
             out.push_str(part);
         }
-        escape_controls(&self.owner.name, out);
-        out.push_str(": ");
+        let (noun, name) = (self.owner.role.noun(), &*self.owner.name);
+        // Many messages name their speaker themselves.
+        let named = self.message.strip_prefix(noun).and_then(|rest| rest.strip_prefix(' ')?.strip_prefix(name));
+        if !named.is_some_and(|rest| rest.starts_with([':', ' '])) {
+            out.push_str(noun);
+            out.push(' ');
+            escape_controls(name, out);
+            out.push_str(": ");
+        }
         escape_controls(&self.message, out);
         out.push('\n');
         for line in self.optional[EXCEPTION].iter().flat_map(|text| text.lines()) {
@@ -255,6 +262,9 @@ pub(crate) mod tests {
         let mut text = String::new();
         record.write_text(&TimeZone::UTC, false, &mut text);
         assert_eq!(text, "12:00:01.123 WARNING worker w1: name \\u{1b}[2J\\nfake key=1\n");
+        text.clear();
+        sample(Timestamp::UNIX_EPOCH, &owner, "worker w1: gone").write_text(&TimeZone::UTC, false, &mut text);
+        assert_eq!(text, "00:00:00.000 WARNING worker w1: gone\n");
         record.optional[EXCEPTION] = Some("one\ntwo".to_owned());
         text.clear();
         record.write_text(&TimeZone::UTC, true, &mut text);

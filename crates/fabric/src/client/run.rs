@@ -115,6 +115,7 @@ pub(super) struct Run {
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
     state: watch::Sender<LinkState>,
     connected: bool,
+    was_connected: bool,
     figures: ProcessFigures,
     flush_by: Option<Instant>,
     pruning: Pruning,
@@ -148,6 +149,7 @@ impl Run {
             management: HashMap::new(),
             state,
             connected: false,
+            was_connected: false,
             figures: ProcessFigures::default(),
             flush_by: None,
             pruning: Pruning::new(SystemClock::now()),
@@ -190,10 +192,16 @@ impl Run {
         let mut again = false;
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            if let Some(problem) = state.problem() {
-                warn!("client {}: {problem}", self.identity);
+            match state.problem() {
+                // Each try ends the same way: once is enough.
+                _ if state == *self.state.borrow() => {}
+                // Who starts a client waits for its first connection and tells why there is none.
+                Some(problem) if !self.was_connected => info!("client {}: {problem}", self.identity),
+                Some(problem) => warn!("client {}: {problem}", self.identity),
+                None => {}
             }
             self.connected = state == LinkState::Connected;
+            self.was_connected |= self.connected;
             self.state.send_replace(state);
         }
         for answer in self.inbox.take() {

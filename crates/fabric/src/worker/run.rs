@@ -233,6 +233,8 @@ impl Run {
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
             match (&state, state.problem()) {
+                // Each try ends the same way: once is enough.
+                _ if state == *self.state.borrow() => {}
                 (LinkState::Connected, _) => info!("worker {} is connected", self.runner.identity),
                 (_, Some(problem)) => warn!("worker {}: {problem}", self.runner.identity),
                 (_, None) => {}
