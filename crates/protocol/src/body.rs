@@ -118,6 +118,9 @@ pub struct JobState {
     /// Why, for refusals: the key that Python clients look at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Ours, for refusals: another worker, or this one later, may take the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<bool>,
 }
 
 /// Body of 102: the job waits for input.

@@ -84,6 +84,12 @@ impl Target {
         }
     }
 
+    /// The workers that the target names: one, or those of a list. `None`: it names none, it is `any` or `all`.
+    pub fn names(&self) -> Option<Vec<String>> {
+        let Self::Text(text) = self else { return None };
+        Some(self.listed_names().unwrap_or_else(|| vec![text.clone()]))
+    }
+
     /// The names in a JSON list; those before the first element that is not a text. `None`: not a list.
     pub fn listed_names(&self) -> Option<Vec<String>> {
         let Self::Text(text) = self else { return None };

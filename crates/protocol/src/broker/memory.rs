@@ -4,17 +4,22 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::name::{Identity, JobId};
 
+/// Workers that are remembered for each job on average: beyond it old jobs are forgotten early, so that jobs for thousands
+/// of workers do not fill the memory.
+const WORKERS_PER_JOB: usize = 4;
+
 /// A bounded memory, oldest forgotten first. A job is known by its client and its id: two clients may use one id.
 #[derive(Debug)]
 pub(super) struct JobMemory {
-    max: usize,
+    jobs_max: usize,
     jobs: HashMap<(Identity, JobId), Box<[Identity]>>,
     order: VecDeque<(Identity, JobId)>,
+    workers: usize,
 }
 
 impl JobMemory {
-    pub(super) fn new(max: usize) -> Self {
-        Self { max, jobs: HashMap::new(), order: VecDeque::new() }
+    pub(super) fn new(jobs_max: usize) -> Self {
+        Self { jobs_max, jobs: HashMap::new(), order: VecDeque::new(), workers: 0 }
     }
 
     pub(super) fn get(&self, client: &Identity, job: &JobId) -> Option<&[Identity]> {
@@ -24,16 +29,29 @@ impl JobMemory {
     /// Remembers; the first choice of a job stays.
     pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity]) {
         let key = (client.clone(), job.clone());
-        if self.max == 0 || self.jobs.contains_key(&key) {
+        if self.jobs_max == 0 || self.jobs.contains_key(&key) {
             return;
         }
-        if self.order.len() >= self.max
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.jobs.remove(&oldest);
-        }
+        self.workers += workers.len();
         self.order.push_back(key.clone());
         self.jobs.insert(key, workers.into());
+        while self.order.len() > self.jobs_max
+            || (self.workers > self.jobs_max * WORKERS_PER_JOB && self.order.len() > 1)
+        {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.take(&oldest);
+        }
+    }
+
+    /// Forgets a job. Its place in the order stays until it is the oldest.
+    pub(super) fn forget(&mut self, client: &Identity, job: &JobId) {
+        self.take(&(client.clone(), job.clone()));
+    }
+
+    fn take(&mut self, key: &(Identity, JobId)) {
+        if let Some(workers) = self.jobs.remove(key) {
+            self.workers -= workers.len();
+        }
     }
 }
 

@@ -52,7 +52,8 @@ pub struct BrokerConfig {
     pub seed: u64,
     /// Most registered workers; a READY beyond is refused and counted. 100,000 records take about 50 MB.
     pub workers_max: usize,
-    /// Most jobs whose chosen workers are remembered for a repeated POST. 65,536 take about 20 MB.
+    /// Most jobs whose chosen workers are remembered for a repeated POST, with four times as many workers in all. 65,536 take
+    /// about 30 MB.
     pub remembered_jobs_max: usize,
     /// Most management requests that wait for an answer of the owner.
     pub asks_max: usize,
@@ -80,8 +81,10 @@ struct Dispatch {
     request: ClientMessage,
     /// Whom to try, in order.
     chosen: VecDeque<Identity>,
-    /// For target `any`: others to try when the chosen one cannot be reached.
-    others: Vec<Identity>,
+    /// The target is `any`: when the chosen one cannot be reached, another is tried.
+    any: bool,
+    /// Who was tried, reached or not.
+    tried: Vec<Identity>,
     /// A POST that was handed on before: `reached` is who got it then.
     repeated: bool,
     reached: Vec<Identity>,
@@ -185,9 +188,12 @@ impl Broker {
             && dispatch.in_flight.as_ref() == Some(to)
         {
             dispatch.in_flight = None;
-            if dispatch.reached.is_empty() && dispatch.chosen.is_empty() && !dispatch.others.is_empty() {
-                let other = dispatch.others.swap_remove(self.random.usize(..dispatch.others.len()));
-                dispatch.chosen.push_back(other);
+            if dispatch.any && dispatch.reached.is_empty() && dispatch.chosen.is_empty() {
+                let members = self.registry.members(&dispatch.request.service);
+                let others: Vec<&Identity> = members.iter().filter(|member| !dispatch.tried.contains(member)).collect();
+                if !others.is_empty() {
+                    dispatch.chosen.push_back(others[self.random.usize(..others.len())].clone());
+                }
             }
         }
     }
@@ -218,6 +224,7 @@ impl Broker {
                         BrokerToWorker::Post(delivery)
                     }
                 };
+                dispatch.tried.push(worker.clone());
                 dispatch.in_flight = Some(worker.clone());
                 self.counters.sent += 1;
                 return Some(BrokerOutput::Send(Outgoing {
@@ -314,9 +321,15 @@ impl Broker {
         // A repeated POST goes to those that got the first, and to nobody else even if they are away: they have the job,
         // and the client goes on asking for them.
         let repeated = self.remembered_workers(&client, &request);
-        let (chosen, others) = match &repeated {
+        let chosen: Vec<Identity> = match &repeated {
             Some(workers) => {
-                (workers.iter().filter(|worker| self.registry.contains(worker)).cloned().collect(), Vec::new())
+                // One that names workers is for those among them: the client knows that the others have it.
+                let named = request.target.names();
+                let wanted = |worker: &&Identity| {
+                    self.registry.contains(worker)
+                        && named.as_ref().is_none_or(|names| names.iter().any(|name| name == worker.as_str()))
+                };
+                workers.iter().filter(wanted).cloned().collect()
             }
             None => self.choose(&request),
         };
@@ -324,13 +337,15 @@ impl Broker {
             self.refuse_target(&client, request);
             return;
         }
+        let any = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;
         match request.command {
             ClientCommand::Post | ClientCommand::Get | ClientCommand::Put | ClientCommand::Delete => {
                 self.dispatch = Some(Dispatch {
                     client,
                     request,
                     chosen: chosen.into(),
-                    others,
+                    any: repeated.is_none() && any,
+                    tried: Vec::new(),
                     repeated: repeated.is_some(),
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
@@ -355,25 +370,21 @@ impl Broker {
         }
     }
 
-    /// Whom a request is for, and for target `any` who could stand in.
-    fn choose(&mut self, request: &ClientMessage) -> (Vec<Identity>, Vec<Identity>) {
+    /// Whom a request is for.
+    fn choose(&mut self, request: &ClientMessage) -> Vec<Identity> {
         let every = request.service.as_str() == EVERY_SERVICE;
         let members = self.registry.members(&request.service);
         if !every && members.is_empty() {
-            return (Vec::new(), Vec::new());
+            return Vec::new();
         }
         match &request.target {
-            Target::Any if every => (self.registry.one_of_each(&mut self.random), Vec::new()),
-            Target::All if every => (self.registry.all(), Vec::new()),
-            Target::Any => {
-                let mut others = members.to_vec();
-                let chosen = others.swap_remove(self.random.usize(..others.len()));
-                (vec![chosen], others)
-            }
-            Target::All => (members.to_vec(), Vec::new()),
+            Target::Any if every => self.registry.one_of_each(&mut self.random),
+            Target::All if every => self.registry.all(),
+            Target::Any => vec![members[self.random.usize(..members.len())].clone()],
+            Target::All => members.to_vec(),
             Target::Text(text) => {
                 let names = match self.registry.get(text) {
-                    Some(worker) => return (vec![worker], Vec::new()),
+                    Some(worker) => return vec![worker],
                     None => request.target.listed_names().unwrap_or_default(),
                 };
                 let mut chosen: Vec<Identity> = Vec::with_capacity(names.len());
@@ -385,7 +396,7 @@ impl Broker {
                         chosen.push(worker);
                     }
                 }
-                (chosen, Vec::new())
+                chosen
             }
         }
     }
@@ -412,10 +423,18 @@ impl Broker {
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { client, request, reached, .. } = dispatch;
+        let Dispatch { client, request, mut reached, tried, .. } = dispatch;
         if reached.is_empty() {
-            self.refuse_target(&client, request);
-            return;
+            match request.command {
+                // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
+                // refusal for one.
+                ClientCommand::Get => reached = tried,
+                ClientCommand::Put | ClientCommand::Delete => return,
+                ClientCommand::Post | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => {
+                    self.refuse_target(&client, request);
+                    return;
+                }
+            }
         }
         match request.command {
             ClientCommand::Post => self.remembered.insert(&client, &request.job, &reached),
@@ -514,6 +533,11 @@ impl Broker {
         if command == Command::Event {
             self.counters.events += 1;
         }
+        if command == Command::Response && reply.status == Status::REFUSED {
+            // It did not take the job: a repeated POST may go to another.
+            self.remembered.forget(&reply.client, &reply.job);
+        }
+        self.registry.extend(now, &worker);
         let frames = vec![
             Bytes::new(),
             Bytes::from_static(BROKER_HEADER),

@@ -99,8 +99,8 @@ impl Registry {
 
     pub(super) fn register(&mut self, now: Instant, worker: Identity, service: ServiceName) -> Registration {
         if let Some(record) = self.workers.get_mut(&worker) {
-            // A worker that came back, or moves: its timers start again, so that it has its whole hold time.
-            record.keepalive.restart(now);
+            // A worker that came back, or moves: it has its whole hold time. Our own beats go on as they are.
+            record.keepalive.extend(now);
             let (timer, serial) = (record.timer, record.serial);
             if record.service == service {
                 self.set_timer(&worker, timer, serial);
@@ -135,6 +135,13 @@ impl Registry {
                 true
             }
             None => false,
+        }
+    }
+
+    /// A worker that sends anything is alive: while it is busy its beats may be late.
+    pub(super) fn extend(&mut self, now: Instant, worker: &Identity) {
+        if let Some(record) = self.workers.get_mut(worker) {
+            record.keepalive.extend(now);
         }
     }
 

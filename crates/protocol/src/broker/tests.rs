@@ -303,3 +303,52 @@ fn random_operations_keep_the_registry_consistent() {
         }
     }
 }
+
+#[test]
+fn a_question_about_a_job_whose_worker_is_away_for_a_moment_is_no_refusal() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for (command, answers) in [("0x06", 1), ("0x10", 0), ("0x07", 0)] {
+        bench.input("client", &["NFPC01", command, "s", "a", "1", "{}"]);
+        let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
+        assert_eq!(sent.len(), answers, "{sent:?}");
+        assert!(sent.iter().all(|sent| sent.rest[2] == "202"));
+    }
+}
+
+#[test]
+fn a_busy_worker_is_alive_although_its_beats_are_late() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for _ in 0..4 {
+        bench.after(10.0);
+        bench.from("a", &["NFPW01", "0x08", "client", "", "1", "200", "{}"]);
+    }
+    assert_eq!(bench.broker.counts().0, 1);
+}
+
+#[test]
+fn a_repeated_post_for_a_named_worker_goes_to_that_one_only() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c"] {
+        bench.ready(worker, "s");
+    }
+    assert_eq!(to_workers(&bench.post("s", "all", "1")), ["a", "b", "c"]);
+    assert_eq!(to_workers(&bench.post("s", r#"["b"]"#, "1")), ["b"]);
+    assert_eq!(to_workers(&bench.post("s", "all", "1")), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_job_that_its_worker_did_not_take_may_go_to_another() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c", "d"] {
+        bench.ready(worker, "s");
+    }
+    let first = to_workers(&bench.post("s", "any", "1"));
+    let mut others = 0;
+    for _ in 0..40 {
+        bench.from(&first[0], &["NFPW01", "0x05", "client", "", "1", "400", "{}"]);
+        others += usize::from(to_workers(&bench.post("s", "any", "1")) != first);
+    }
+    assert!(others > 0);
+}

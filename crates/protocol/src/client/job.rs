@@ -6,11 +6,19 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
 use crate::target::Target;
 
 /// Shortest time between two GETs to one worker that events cause.
 const ANNOUNCED_ASK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// See [`Job::is_worth_a_row`].
+const ROWS_WRITTEN_FIRST: usize = 64;
+
+/// Most questions of one job that are remembered as told; a worker that asks more often than this in one job gets no person
+/// to answer.
+const QUESTIONS_TOLD_MAX: usize = 10_000;
 
 /// A job as its caller wants it.
 #[derive(Debug, Clone)]
@@ -120,6 +128,15 @@ pub struct RestoredClientJob {
     pub completed: Vec<Identity>,
 }
 
+/// A round of asking who has a job.
+#[derive(Debug, Default)]
+pub(super) struct Around {
+    /// Who was asked, once the broker said so.
+    pub(super) asked: Option<BTreeSet<Identity>>,
+    /// Who does not have it.
+    pub(super) denied: BTreeSet<Identity>,
+}
+
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) request: JobRequest,
@@ -138,6 +155,16 @@ pub(super) struct Job {
     pub(super) asked: u32,
     pub(super) next_ask: Option<Instant>,
     pub(super) next_post: Option<Instant>,
+    /// How often it was posted to one worker again.
+    pub(super) posts_to: HashMap<Identity, u32>,
+    /// Answers that were given and not confirmed, by question: for whom, and the body.
+    pub(super) answers: BTreeMap<String, (Option<Identity>, Bytes)>,
+    /// The answers are to be sent again.
+    pub(super) resend_answers: bool,
+    /// Everyone is being asked who has the job.
+    pub(super) around: Option<Around>,
+    /// It is known that it never started anywhere, so it may be posted as if for the first time.
+    pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, String)>,
     seen_questions: BTreeSet<(Identity, String)>,
     announced: HashMap<Identity, Instant>,
@@ -159,6 +186,11 @@ impl Job {
             asked: 0,
             next_ask: None,
             next_post: None,
+            posts_to: HashMap::new(),
+            answers: BTreeMap::new(),
+            resend_answers: false,
+            around: None,
+            nobody_has_it: false,
             open_questions: Vec::new(),
             seen_questions: BTreeSet::new(),
             announced: HashMap::new(),
@@ -200,7 +232,7 @@ impl Job {
     /// Notes a question. `false`: it is known already, from its event or an earlier 102.
     pub(super) fn ask_once(&mut self, worker: &Identity, question: &str) -> bool {
         let key = (worker.clone(), question.to_owned());
-        if !self.seen_questions.insert(key.clone()) {
+        if self.seen_questions.len() >= QUESTIONS_TOLD_MAX || !self.seen_questions.insert(key.clone()) {
             return false;
         }
         self.open_questions.push(key);
@@ -232,6 +264,34 @@ impl Job {
         }
         self.announced.insert(worker.clone(), now);
         true
+    }
+
+    /// The POST for a target.
+    pub(super) fn post_to(&self, target: Target) -> ClientMessage {
+        ClientMessage {
+            command: ClientCommand::Post,
+            service: self.request.service.clone(),
+            target,
+            job: self.request.job.clone(),
+            body: self.request.body.clone(),
+        }
+    }
+
+    /// Whether no worker has shown that it has the job, and none was asked.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.started.is_empty() && self.completed.is_empty() && self.announced.is_empty()
+    }
+
+    /// Whether the number of workers that accepted or answered is one that is written down. With many workers not every one
+    /// is: each row names them all. What is not written is asked for again after a restart.
+    pub(super) fn is_worth_a_row(&self) -> bool {
+        let count = self.started.len() + self.completed.len();
+        count <= ROWS_WRITTEN_FIRST || count % ROWS_WRITTEN_FIRST == 0
+    }
+
+    /// Forgets that announced results were asked for: the next 202 is the one for the POST.
+    pub(super) fn announced_nothing(&mut self) {
+        self.announced.clear();
     }
 
     /// Whether a 202 with this target is the answer to the POST. Before it only an announced result makes us ask, and that

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use crate::broker::EVERY_SERVICE;
 pub use job::{JobRequest, JobState, Lost, Progress, RestoredClientJob};
 pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
@@ -26,7 +27,7 @@ use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, 
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
-use job::Job;
+use job::{Around, Job};
 
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
@@ -66,8 +67,11 @@ pub struct Client {
     timers: Timers<JobId>,
     management: HashMap<JobId, ()>,
     management_timers: Timers<JobId>,
-    /// Whether the broker is one that sends a repeated POST where the first went.
+    /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
+    /// that was restarted remembers nothing.
     broker_remembers: bool,
+    /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
+    connected: bool,
     outputs: VecDeque<ClientOutput>,
     counters: ClientCounters,
 }
@@ -84,6 +88,7 @@ impl Client {
             management: HashMap::new(),
             management_timers: Timers::default(),
             broker_remembers: false,
+            connected: true,
             outputs: VecDeque::new(),
             counters: ClientCounters::default(),
         }
@@ -104,6 +109,39 @@ impl Client {
         self.timers.set(job.clone(), request.deadline);
         self.jobs.insert(job.clone(), Job::new(request.clone()));
         self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
+    }
+
+    /// The connection was made, anew or for the first time. A client that is told nothing takes itself for connected.
+    pub fn connected(&mut self, now: Instant) {
+        self.connected = true;
+        self.broker_remembers = false;
+        let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
+        ids.sort_unstable();
+        for (number, id) in ids.into_iter().enumerate() {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            // What was on its way may be lost. Not all at once: a thousand jobs must not make a storm.
+            let at = now + self.config.get_first / 16 * (number % 16) as u32;
+            if job.dispatched.is_some() {
+                job.asked = 0;
+                job.next_ask = Some(at);
+            } else if job.posts > 0 {
+                job.next_post = Some(at);
+            }
+            job.resend_answers = !job.answers.is_empty();
+            self.set_timer(&id);
+        }
+        self.resend_answers();
+        self.post_waiting(now);
+    }
+
+    /// The connection is gone.
+    pub fn disconnected(&mut self) {
+        self.connected = false;
+    }
+
+    /// Jobs that the store has not confirmed yet.
+    pub fn unconfirmed(&self) -> usize {
+        self.jobs.values().filter(|job| !job.stored).count()
     }
 
     /// The store has a new job, or not.
@@ -190,9 +228,9 @@ impl Client {
             };
             if job.request.deadline <= now {
                 self.expire(now, &id);
-            } else if job.next_ask.is_some_and(|at| at <= now) {
+            } else if self.connected && job.next_ask.is_some_and(|at| at <= now) {
                 self.ask(now, &id);
-            } else if job.next_post.is_some_and(|at| at <= now) {
+            } else if self.connected && job.next_post.is_some_and(|at| at <= now) {
                 self.post(now, &id);
             } else {
                 self.set_timer(&id);
@@ -227,8 +265,13 @@ impl Client {
     }
 
     /// Answers a question of a job: to one worker, or to all that have the job (those that did not ask ignore it).
-    pub fn answer(&mut self, job: &JobId, worker: Option<&Identity>, response: &InputResponse) {
-        self.put(job, worker, body::encode(response));
+    /// It is repeated where it may have been lost, until the worker says that it came.
+    pub fn answer(&mut self, id: &JobId, worker: Option<&Identity>, response: &InputResponse) {
+        let body = body::encode(response);
+        if let Some(job) = self.jobs.get_mut(id) {
+            job.answers.insert(response.input_id.clone(), (worker.cloned(), body.clone()));
+        }
+        self.put(id, worker, body);
     }
 
     /// Tells a job that the chunk at an offset may come.
@@ -243,7 +286,7 @@ impl Client {
             Some(reason) => format!("cancelled by {by}: {reason}"),
             None => format!("cancelled by {by}"),
         };
-        if job.posts > 0 {
+        if job.posts > 0 || job.dispatched.is_some() {
             let target = job.dispatched.as_ref().map_or_else(|| job.request.target.clone(), Target::list);
             let message = ClientMessage {
                 command: ClientCommand::Delete,
@@ -296,17 +339,21 @@ impl Client {
 
     fn send(&mut self, message: ClientMessage) {
         self.counters.sent += 1;
-        self.outputs.push_back(ClientOutput::Send(message.encode()));
+        let purgeable = (message.command != ClientCommand::Delete).then(|| message.job.clone());
+        self.outputs.push_back(ClientOutput::Send(message.encode(), purgeable));
     }
 
     fn set_timer(&mut self, id: &JobId) {
         if let Some(job) = self.jobs.get(id) {
-            self.timers.set(id.clone(), job.next_wake());
+            // Without a connection only the deadline matters.
+            let at = if self.connected { job.next_wake() } else { job.request.deadline };
+            self.timers.set(id.clone(), at);
         }
     }
 
     fn post_waiting(&mut self, now: Instant) {
-        while self.in_flight < self.config.in_flight_max
+        while self.connected
+            && self.in_flight < self.config.in_flight_max
             && let Some(id) = self.waiting.pop_front()
         {
             // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
@@ -325,19 +372,19 @@ impl Client {
             return;
         };
         job.next_post = Some(now + again * (1 << job.posts.min(5)));
-        if job.posts > 0 && job.request.target == Target::Any && !remembers {
-            // A broker that does not remember would choose again, and the job could run on two workers.
+        if job.posts > 0 && job.request.target == Target::Any && !remembers && !job.nobody_has_it {
+            // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
+            // asked who has it; only when all say that they do not is it posted again.
+            let service = job.request.service.clone();
+            job.around = Some(Around::default());
             self.set_timer(id);
+            self.send_get(service, Target::All, id);
             return;
         }
+        job.nobody_has_it = false;
+        job.around = None;
         job.posts += 1;
-        let message = ClientMessage {
-            command: ClientCommand::Post,
-            service: job.request.service.clone(),
-            target: job.request.target.clone(),
-            job: id.clone(),
-            body: job.request.body.clone(),
-        };
+        let message = job.post_to(job.request.target.clone());
         let first = job.state == JobState::New;
         if first {
             job.state = JobState::Submitting;
@@ -386,6 +433,19 @@ impl Client {
         self.send(ClientMessage { command: ClientCommand::Put, service, target, job: id.clone(), body });
     }
 
+    fn resend_answers(&mut self) {
+        let waiting: Vec<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.resend_answers).map(|(id, _)| id.clone()).collect();
+        for id in waiting {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            job.resend_answers = false;
+            let answers: Vec<(Option<Identity>, Bytes)> = job.answers.values().cloned().collect();
+            for (worker, body) in answers {
+                self.put(&id, worker.as_ref(), body);
+            }
+        }
+    }
+
     fn progress(&mut self, id: &JobId) {
         if let Some(job) = self.jobs.get(id) {
             let progress = job.progress(Vec::new());
@@ -415,14 +475,15 @@ impl Client {
             }
             Status::ACCEPTED => {
                 let body: Accepted = body::decode("an acceptance", &payload)?;
-                self.accepted(&id, body.worker, body.fabric.is_some());
+                self.accepted(now, &id, body.worker, body.fabric.is_some());
             }
             Status::PENDING => {
                 let body: body::JobState = body::decode("a job state", &payload)?;
-                self.accepted(&id, body.worker, false);
+                self.accepted(now, &id, body.worker, false);
             }
             Status::WAITING => {
                 let body: Waiting = body::decode("a waiting state", &payload)?;
+                self.settle(now, &id, &body.worker);
                 if let Some(question) = body.input_request {
                     self.question(&id, body.worker, question);
                 }
@@ -441,7 +502,17 @@ impl Client {
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched.is_some() || workers.is_empty() || !job.is_dispatch(target) {
+        if job.dispatched.is_some() || workers.is_empty() {
+            return;
+        }
+        if let Some(around) = &mut job.around
+            && target == Target::All.as_str()
+        {
+            around.asked = Some(workers.into_iter().collect());
+            self.nobody_has_it(now, id);
+            return;
+        }
+        if !job.is_dispatch(target) {
             return;
         }
         job.dispatched = Some(workers.clone());
@@ -457,7 +528,36 @@ impl Client {
         }
     }
 
-    fn accepted(&mut self, id: &JobId, worker: Identity, pushes: bool) {
+    /// A job for one worker, whose 202 was lost, is with the worker that speaks about it.
+    fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let names_one = match &job.request.target {
+            Target::Any => true,
+            Target::All => false,
+            Target::Text(text) => text == worker.as_str(),
+        };
+        if job.dispatched.is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
+            let target = job.request.target.as_str().to_owned();
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.around = None;
+                job.announced_nothing();
+            }
+            self.dispatched(now, id, &target, vec![worker.clone()]);
+        }
+    }
+
+    /// All workers that were asked say that they do not have the job: it never started anywhere.
+    fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(Around { asked: Some(asked), denied }) = &job.around else { return };
+        if job.dispatched.is_none() && job.started.is_empty() && asked.is_subset(denied) {
+            job.nobody_has_it = true;
+            self.post(now, id);
+        }
+    }
+
+    fn accepted(&mut self, now: Instant, id: &JobId, worker: Identity, pushes: bool) {
+        self.settle(now, id, &worker);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
@@ -473,7 +573,7 @@ impl Client {
         if changed {
             job.state = JobState::Started;
         }
-        if new || changed {
+        if changed || (new && job.is_worth_a_row()) {
             self.progress(id);
         }
         if new {
@@ -490,6 +590,10 @@ impl Client {
             return;
         }
         if !job.ask_once(&worker, &question.id) {
+            // It is known, and still open there: an answer that was given did not arrive.
+            if let Some((worker, body)) = job.answers.get(&question.id).cloned() {
+                self.put(id, worker.as_ref(), body);
+            }
             return;
         }
         job.state = JobState::Waiting;
@@ -498,14 +602,15 @@ impl Client {
     }
 
     fn results(&mut self, now: Instant, id: &JobId, payload: &Bytes) -> Result<(), DecodeError> {
-        let results: BTreeMap<&str, &RawValue> = {
+        let results: BTreeMap<String, &RawValue> = {
             let text = std::str::from_utf8(payload)
                 .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?;
             serde_json::from_str(text)
                 .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?
         };
         for (name, result) in results {
-            let worker = Identity::parse(name)?;
+            let worker = Identity::parse(&name)?;
+            self.settle(now, id, &worker);
             let Some(job) = self.jobs.get_mut(id) else {
                 return Ok(());
             };
@@ -527,10 +632,10 @@ impl Client {
             self.update(id.clone(), JobUpdate::Result(worker, payload));
         }
         if !self.complete_if_done(now, id) {
-            if let Some(job) = self.jobs.get_mut(id) {
-                job.settle_waiting();
+            let changed = self.jobs.get_mut(id).is_some_and(|job| job.settle_waiting() || job.is_worth_a_row());
+            if changed {
+                self.progress(id);
             }
-            self.progress(id);
         }
         Ok(())
     }
@@ -547,7 +652,9 @@ impl Client {
         let Some(worker) = worker else {
             // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
             // only that the worker is away at the moment.
-            if job.dispatched.is_some() {
+            // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
+            // and its workers are not back yet.
+            if job.dispatched.is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
                 self.note(ClientNote::WorkerAway(id.clone()));
                 return Ok(());
             }
@@ -560,18 +667,34 @@ impl Client {
             return Ok(());
         }
         let body: body::JobState = body::decode("a refusal", payload)?;
-        if status == Status::NOT_FOUND && !job.started.contains(&worker) && job.posts < POSTS_MAX {
-            // The worker never stored it, so it never ran there: post it to this worker again.
-            job.posts += 1;
-            let message = ClientMessage {
-                command: ClientCommand::Post,
-                service: job.request.service.clone(),
-                target: Target::list([&worker]),
-                job: id.clone(),
-                body: job.request.body.clone(),
-            };
-            self.send(message);
+        if let Some(around) = &mut job.around
+            && status == Status::NOT_FOUND
+        {
+            around.denied.insert(worker);
+            self.nobody_has_it(now, id);
             return Ok(());
+        }
+        let again = job.posts_to.get(&worker).copied().unwrap_or_default();
+        if !job.started.contains(&worker) && again < POSTS_MAX {
+            // The worker never stored it, so it never ran there.
+            if status == Status::NOT_FOUND {
+                job.posts_to.insert(worker.clone(), again + 1);
+                let message = job.post_to(Target::list([&worker]));
+                self.send(message);
+                return Ok(());
+            }
+            if body.retry == Some(true) && job.request.target == Target::Any {
+                // It stops, or has too much to do: another one may be free.
+                job.posts_to.insert(worker, again + 1);
+                job.dispatched = None;
+                job.nobody_has_it = true;
+                job.state = JobState::Submitting;
+                job.next_ask = None;
+                job.next_post = Some(now + self.config.post_again / 10 * (again + 1));
+                self.set_timer(id);
+                self.progress(id);
+                return Ok(());
+            }
         }
         let lost = match (status, body.error) {
             (Status::NOT_FOUND, _) => Lost::Forgotten,
@@ -591,6 +714,12 @@ impl Client {
         }
         let event: Event = body::decode("an event", &payload)?;
         let worker = event.worker.clone();
+        self.settle(now, &id, &worker);
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id, worker.to_string()));
+            return Ok(());
+        }
         self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
         let question = event.input_request();
         let answered = event.input_response_id().map(str::to_owned);
@@ -608,6 +737,7 @@ impl Client {
         };
         if let Some(answered) = answered {
             job.close_question(&worker, &answered);
+            job.answers.remove(&answered);
             if job.settle_waiting() {
                 self.progress(&id);
             }
@@ -661,6 +791,9 @@ impl Client {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
         job.state = state;
+        if !self.connected || state != JobState::Completed {
+            self.outputs.push_back(ClientOutput::Forget(id.clone()));
+        }
         // Also where the store has not confirmed the job yet: it does things in order, and a job that ended must not be
         // found unfinished after a restart.
         if !job.refused_by_store {
@@ -686,8 +819,8 @@ impl Client {
     }
 }
 
-/// Most POSTs of one job.
-pub const POSTS_MAX: u32 = 32;
+/// How often a job is posted again to one worker that did not take it.
+pub const POSTS_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests;

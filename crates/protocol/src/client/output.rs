@@ -72,8 +72,11 @@ pub enum JobUpdate {
 /// What the owner is to do.
 #[derive(Debug)]
 pub enum ClientOutput {
-    /// Send, in order.
-    Send(Frames),
+    /// Send, in order. With an id: may be thrown away while it waits, once [`ClientOutput::Forget`] names the job.
+    Send(Frames, Option<JobId>),
+    /// The job has ended: what still waits to be sent about it must not leave any more, its POST above all. A cancellation
+    /// does leave.
+    Forget(JobId),
     /// Store, and confirm with [`Client::stored`] where there is a token.
     Store(ClientStoreOperation, Option<ClientToken>),
     /// Tell who waits for the job.

@@ -5,7 +5,7 @@
 
 mod output;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -42,14 +42,23 @@ pub struct WorkerConfig {
     pub keepalive: KeepaliveConfig,
     /// Most jobs that run at once; 5 in the recorded peers.
     pub max_concurrent_jobs: usize,
-    /// Most jobs that are stored but have not ended; a POST beyond is refused. About 1 KB each.
+    /// Most jobs that are stored but have not ended; a POST beyond is refused. About 1 KB each beside their requests.
     pub jobs_max: usize,
+    /// Most bytes in the requests of those jobs: each is in memory until it ends.
+    pub jobs_bytes_max: usize,
 }
 
 impl WorkerConfig {
     /// The defaults for a name and a service.
     pub fn new(identity: Identity, service: ServiceName) -> Self {
-        Self { identity, service, keepalive: KeepaliveConfig::default(), max_concurrent_jobs: 5, jobs_max: 100_000 }
+        Self {
+            identity,
+            service,
+            keepalive: KeepaliveConfig::default(),
+            max_concurrent_jobs: 5,
+            jobs_max: 100_000,
+            jobs_bytes_max: 512 << 20,
+        }
     }
 }
 
@@ -57,8 +66,14 @@ impl WorkerConfig {
 enum Phase {
     Storing,
     Queued,
+    /// A place is taken for it; it starts when the store says that it is written down as started, so that a crash cannot
+    /// make it run twice.
+    Starting,
     Running,
-    Finishing { reply: Bytes, event: Bytes },
+    Finishing {
+        reply: Bytes,
+        event: Bytes,
+    },
 }
 
 #[derive(Debug)]
@@ -68,6 +83,8 @@ struct ActiveJob {
     timeout: u64,
     deadline: Option<Instant>,
     phase: Phase,
+    /// Bytes of its request.
+    bytes: usize,
     questions: Vec<InputRequest>,
     /// It was cancelled while it was being stored.
     cancelled: Option<Abandoned>,
@@ -84,7 +101,13 @@ pub struct Worker {
     reconnect_at: Option<Instant>,
     jobs: HashMap<JobId, ActiveJob>,
     queue: VecDeque<JobId>,
+    /// Jobs that are being stored and have a place to run.
+    reserved: HashSet<JobId>,
+    /// Jobs that start or run.
     running: usize,
+    /// Bytes of the requests of all unfinished jobs.
+    bytes: usize,
+    connected: bool,
     outputs: VecDeque<WorkerOutput>,
     counters: WorkerCounters,
     stopping: bool,
@@ -100,7 +123,10 @@ impl Worker {
             reconnect_at: None,
             jobs: HashMap::new(),
             queue: VecDeque::new(),
+            reserved: HashSet::new(),
             running: 0,
+            bytes: 0,
+            connected: false,
             outputs: VecDeque::new(),
             counters: WorkerCounters::default(),
             stopping: false,
@@ -113,6 +139,7 @@ impl Worker {
         if self.last_connect.is_some() {
             self.counters.reconnects += 1;
         }
+        self.connected = true;
         self.last_connect = Some(now);
         self.reconnect_at = None;
         self.last_heard = now;
@@ -120,16 +147,29 @@ impl Worker {
         self.send_ready();
     }
 
+    /// The connection is gone and is being made again: nothing is expected of the broker meanwhile.
+    pub fn disconnected(&mut self) {
+        self.connected = false;
+    }
+
+    /// Nothing was read from the link for reasons of our own (the store is behind): the broker's silence is not its fault.
+    pub fn not_listening(&mut self, now: Instant) {
+        self.last_heard = now;
+        self.keepalive.extend(now);
+    }
+
     /// What the store had when the process began, before the first message.
     pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
         let RestoredJob { new, started, remaining } = restored;
-        let NewJob { job, client, request, timeout, .. } = new;
+        let NewJob { job, client, request, timeout, body } = new;
+        self.bytes += body.len();
         let active = ActiveJob {
             client,
             request: request.clone(),
             timeout,
             deadline: request.timeout.map(|_| now + remaining),
             phase: if started { Phase::Running } else { Phase::Queued },
+            bytes: body.len(),
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
@@ -178,6 +218,9 @@ impl Worker {
 
     /// Time has passed.
     pub fn timeout(&mut self, now: Instant) {
+        if !self.connected {
+            return;
+        }
         if self.reconnect_at.is_some_and(|at| at <= now) {
             self.reconnect(now);
         } else if self.keepalive.expired(now) {
@@ -198,7 +241,9 @@ impl Worker {
 
     /// When [`Worker::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.last_connect?;
+        if !self.connected {
+            return None;
+        }
         let deadline = self.keepalive.deadline();
         Some(self.reconnect_at.map_or(deadline, |at| at.min(deadline)))
     }
@@ -207,6 +252,7 @@ impl Worker {
     pub fn stored(&mut self, now: Instant, token: WorkerToken, outcome: Result<(), StoreFailure>) {
         match token {
             WorkerToken::Insert(job) => self.inserted(now, job, outcome),
+            WorkerToken::Start(job) => self.start(job, outcome),
             WorkerToken::Finish(job) => self.result_stored(now, job, outcome),
         }
     }
@@ -276,7 +322,7 @@ impl Worker {
             return;
         };
         match active.phase {
-            Phase::Running => self.running -= 1,
+            Phase::Starting | Phase::Running => self.running -= 1,
             Phase::Queued | Phase::Storing => self.queue.retain(|queued| queued != job),
             Phase::Finishing { .. } => return,
         }
@@ -348,6 +394,7 @@ impl Worker {
 
     /// Both timers start again, so that the next attempt is one hold time away even if no connection comes about.
     fn reconnect(&mut self, now: Instant) {
+        self.connected = false;
         self.reconnect_at = None;
         self.keepalive.restart(now);
         self.outputs.push_back(WorkerOutput::Reconnect);
@@ -358,12 +405,25 @@ impl Worker {
     }
 
     fn reply_state(&mut self, client: Identity, job: JobId, status: Status, word: &str, error: Option<String>) {
+        self.reply_refusal(client, job, status, word, error, false);
+    }
+
+    fn reply_refusal(
+        &mut self,
+        client: Identity,
+        job: JobId,
+        status: Status,
+        word: &str,
+        error: Option<String>,
+        retry: bool,
+    ) {
         let body = JobState {
             worker: self.config.identity.clone(),
             uuid: job.clone(),
             service: self.config.service.clone(),
             status: word.to_owned(),
             error,
+            retry: retry.then_some(true),
         };
         self.reply(client, job, status, body::encode(&body));
     }
@@ -374,10 +434,11 @@ impl Worker {
         self.send(&WorkerMessage::Event(reply), Class::Data);
     }
 
-    fn refuse(&mut self, client: Identity, job: JobId, reason: String) {
+    /// Refuses a job. `retry`: another worker may take it.
+    fn refuse(&mut self, client: Identity, job: JobId, reason: String, retry: bool) {
         self.counters.refused += 1;
         self.note(WorkerNote::JobRefused { job: job.clone(), reason: reason.clone() });
-        self.reply_state(client, job, Status::REFUSED, "REFUSED", Some(reason));
+        self.reply_refusal(client, job, Status::REFUSED, "REFUSED", Some(reason), retry);
     }
 
     fn post(&mut self, now: Instant, delivery: Delivery) {
@@ -390,22 +451,25 @@ impl Worker {
             return;
         }
         if self.stopping {
-            self.refuse(client, job, format!("worker {} is stopping", self.config.identity));
+            self.refuse(client, job, format!("worker {} is stopping", self.config.identity), true);
             return;
         }
-        if self.jobs.len() >= self.config.jobs_max {
+        if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
             let reason = format!(
-                "worker {} has {} unfinished jobs, the most it takes: try again later",
+                "worker {} has {} unfinished jobs with {} bytes, it takes no more than {} with {}: try again later",
                 self.config.identity,
-                self.jobs.len()
+                self.jobs.len(),
+                self.bytes,
+                self.config.jobs_max,
+                self.config.jobs_bytes_max
             );
-            self.refuse(client, job, reason);
+            self.refuse(client, job, reason, true);
             return;
         }
         let request: JobRequestBody = match body::decode("a job request", &body) {
             Ok(request) => request,
             Err(error) => {
-                self.refuse(client, job, error.to_string());
+                self.refuse(client, job, error.to_string(), false);
                 return;
             }
         };
@@ -416,13 +480,21 @@ impl Worker {
             timeout,
             deadline: request.timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
             phase: Phase::Storing,
+            bytes: body.len(),
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
         };
+        self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
         let new = NewJob { job: job.clone(), client, request, body, timeout };
-        self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job)));
+        self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job.clone())));
+        if self.running < self.config.max_concurrent_jobs && self.queue.is_empty() {
+            // There is room: the store writes both down at once.
+            self.running += 1;
+            self.reserved.insert(job.clone());
+            self.store(WorkerStoreOperation::Started(job.clone()), Some(WorkerToken::Start(job)));
+        }
     }
 
     fn accept(&mut self, client: Identity, job: JobId) {
@@ -444,26 +516,40 @@ impl Worker {
             return;
         }
         let client = active.client.clone();
+        let reserved = self.reserved.remove(&job);
         match outcome {
             Ok(()) => {
-                active.phase = Phase::Queued;
+                active.phase = if reserved { Phase::Starting } else { Phase::Queued };
                 let cancelled = active.cancelled.take();
                 self.accept(client, job.clone());
                 match cancelled {
                     Some(why) => self.abandon(&job, why),
+                    None if reserved => {}
                     None => self.queue.push_back(job),
                 }
                 self.start_jobs(now);
             }
             Err(StoreFailure::Duplicate) => {
-                self.jobs.remove(&job);
+                self.forget(&job, reserved);
+                self.start_jobs(now);
                 self.outputs.push_back(WorkerOutput::Load { job, client });
             }
             Err(StoreFailure::Failed(error)) => {
-                self.jobs.remove(&job);
+                self.forget(&job, reserved);
+                self.start_jobs(now);
                 let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
-                self.refuse(client, job, reason);
+                self.refuse(client, job, reason, true);
             }
+        }
+    }
+
+    /// A job that was not stored leaves no trace.
+    fn forget(&mut self, job: &JobId, reserved: bool) {
+        if let Some(active) = self.jobs.remove(job) {
+            self.bytes -= active.bytes;
+        }
+        if reserved {
+            self.running -= 1;
         }
     }
 
@@ -475,6 +561,7 @@ impl Worker {
             self.jobs.insert(job, active);
             return;
         };
+        self.bytes -= active.bytes;
         if let Err(failure) = outcome {
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
@@ -514,7 +601,7 @@ impl Worker {
                 };
                 self.reply(client, job.clone(), Status::WAITING, body::encode(&body));
             }
-            Phase::Running | Phase::Finishing { .. } => {
+            Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
                 self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
             }
         }
@@ -543,7 +630,7 @@ impl Worker {
         };
         match active.phase {
             Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
-            Phase::Queued => self.abandon(&job, why),
+            Phase::Starting | Phase::Queued => self.abandon(&job, why),
             Phase::Storing => active.cancelled = Some(why),
             Phase::Finishing { .. } => {}
         }
@@ -575,17 +662,32 @@ impl Worker {
                 self.abandon(&job, Abandoned::Expired);
                 continue;
             }
-            active.phase = Phase::Running;
+            active.phase = Phase::Starting;
             self.running += 1;
-            let start = StartJob {
-                job: job.clone(),
-                client: active.client.clone(),
-                request: active.request.clone(),
-                timeout: active.timeout,
-                deadline: active.deadline,
-            };
-            self.store(WorkerStoreOperation::Started(job), None);
-            self.outputs.push_back(WorkerOutput::Start(start));
+            self.store(WorkerStoreOperation::Started(job.clone()), Some(WorkerToken::Start(job)));
+        }
+    }
+
+    /// A job is written down as started: it starts. One that could not be written down starts too: its client was told that
+    /// it will, and only a crash in the meantime could make it run again.
+    fn start(&mut self, job: JobId, outcome: Result<(), StoreFailure>) {
+        let Some(active) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        if active.phase != Phase::Starting || active.abandoned {
+            return;
+        }
+        active.phase = Phase::Running;
+        let start = StartJob {
+            job: job.clone(),
+            client: active.client.clone(),
+            request: active.request.clone(),
+            timeout: active.timeout,
+            deadline: active.deadline,
+        };
+        self.outputs.push_back(WorkerOutput::Start(start));
+        if let Err(StoreFailure::Failed(error)) = outcome {
+            self.note(WorkerNote::StartNotStored { job, error });
         }
     }
 }

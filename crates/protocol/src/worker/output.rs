@@ -79,6 +79,8 @@ pub enum Ending {
 pub enum WorkerToken {
     /// [`WorkerStoreOperation::Insert`].
     Insert(JobId),
+    /// [`WorkerStoreOperation::Started`], before the job starts.
+    Start(JobId),
     /// [`WorkerStoreOperation::Finish`].
     Finish(JobId),
 }
@@ -183,6 +185,13 @@ pub enum WorkerNote {
         job: JobId,
         /// Why.
         reason: String,
+    },
+    /// A job started although that could not be stored.
+    StartNotStored {
+        /// Which.
+        job: JobId,
+        /// Why.
+        error: String,
     },
     /// A result could not be stored; it was sent all the same.
     ResultNotStored {
