@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput, Outgoing, Undelivered};
 use norfab_protocol::frame::Frames;
+use norfab_protocol::message::BrokerToWorker;
 use serde_json::json;
 
 use crate::scenario::{FAULTS_UNTIL, client_name, worker_name};
@@ -100,6 +101,9 @@ impl World {
             return;
         }
         let Some(peer) = peer else { return };
+        if let Ok(BrokerToWorker::Post(delivery)) = BrokerToWorker::decode(&frames) {
+            self.watch.posted(&delivery.job, &to);
+        }
         let (delay, now) = (self.delay(), self.agenda.now());
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_peer(now, delay), wire.epoch);

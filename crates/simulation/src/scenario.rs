@@ -106,7 +106,14 @@ impl Scenario {
                     4 => Fault::CrashBroker(away),
                     _ => Fault::FreezeWorker(random.usize(..workers), away),
                 };
-                faults.push((up_to(random, FAULTS_UNTIL), fault));
+                // Half of them strike while a job is on its way, where most can go wrong.
+                let at = if random.bool() {
+                    let job: &PlannedJob = &jobs[random.usize(..jobs.len())];
+                    job.at + up_to(random, Duration::from_secs(1))
+                } else {
+                    up_to(random, FAULTS_UNTIL)
+                };
+                faults.push((at, fault));
             }
         }
         Self {

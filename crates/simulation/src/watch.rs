@@ -25,6 +25,8 @@ struct WatchedJob {
     deadline: Instant,
     state: JobState,
     dispatched: bool,
+    /// Workers that the broker posted it to.
+    posted: BTreeSet<Identity>,
     results: BTreeSet<Identity>,
     ended: bool,
 }
@@ -121,6 +123,7 @@ impl Watch {
             deadline,
             state: JobState::New,
             dispatched: false,
+            posted: BTreeSet::new(),
             results: BTreeSet::new(),
             ended: false,
         };
@@ -144,6 +147,13 @@ impl Watch {
         let before = std::mem::replace(&mut watched.state, state);
         if !may_follow(before, state) {
             self.fail(format!("job {job} was {before:?} and became {state:?}"));
+        }
+    }
+
+    /// The broker posts a job to a worker.
+    pub fn posted(&mut self, job: &JobId, worker: &Identity) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.posted.insert(worker.clone());
         }
     }
 
@@ -186,12 +196,17 @@ impl Watch {
             state => return self.fail(format!("job {job} ended as {state:?}")),
         };
         self.counts.ended[index] += 1;
-        let (deadline, dispatched, results) = (watched.deadline, watched.dispatched, watched.results.clone());
+        let (deadline, dispatched) = (watched.deadline, watched.dispatched);
+        let (results, posted) = (watched.results.clone(), watched.posted.clone());
         if now > deadline.max(alive_since) {
             self.fail(format!("job {job} ended {:?} after its deadline", now - deadline));
         }
-        if outcome.state == JobState::Completed && !outcome.missing.is_empty() {
-            self.fail(format!("job {job} completed without {:?}", outcome.missing));
+        let without: Vec<&Identity> = posted.difference(&results).collect();
+        if outcome.state == JobState::Completed
+            && (!outcome.missing.is_empty() || !without.is_empty() && !self.loses_broker)
+        {
+            let without = format!("{without:?} {:?}", outcome.missing);
+            self.fail(format!("job {job} completed without {without}"));
         }
         if outcome.state == JobState::Cancelled {
             return;
