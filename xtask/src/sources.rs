@@ -1,5 +1,6 @@
 //! `cargo xtask sources`: rules for source files that no compiler checks.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use crate::Failure;
@@ -79,15 +80,17 @@ const RULES: &[Rule] = &[
 
 /// Checks every text file that git tracks or would take.
 pub fn check() -> Result<(), Failure> {
-    let mut wrong = Vec::new();
-    let mut count = 0;
+    let mut texts = Vec::new();
     for file in tracked_files()? {
         let bytes = fs::read(root().join(&file)).map_err(|error| format!("cannot read {file}: {error}"))?;
-        let Ok(text) = String::from_utf8(bytes) else {
-            continue;
-        };
-        count += 1;
-        wrong.extend(judge(&file, &text));
+        if let Ok(text) = String::from_utf8(bytes) {
+            texts.push((file, text));
+        }
+    }
+    let modules: BTreeSet<String> = texts.iter().flat_map(|(file, text)| modules_of_tests(file, text)).collect();
+    let mut wrong = Vec::new();
+    for (file, text) in &texts {
+        wrong.extend(judge(file, text, is_test_file(file) || modules.contains(file)));
     }
     for (file, reason) in LONG {
         let lines = fs::read_to_string(root().join(file)).map_or(0, |text| text.lines().count());
@@ -96,7 +99,7 @@ pub fn check() -> Result<(), Failure> {
         }
     }
     if wrong.is_empty() {
-        println!("{count} files follow the rules");
+        println!("{} files follow the rules", texts.len());
         return Ok(());
     }
     Err(format!("rules of xtask/src/sources.rs are broken:\n  {}", wrong.join("\n  ")))
@@ -112,7 +115,7 @@ fn is_product(file: &str) -> bool {
     folder && file.ends_with(".rs") && !development
 }
 
-fn judge(file: &str, text: &str) -> Vec<String> {
+fn judge(file: &str, text: &str, is_test: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = file.rsplit('/').next().unwrap_or(file);
     if let Some(stem) = name.strip_suffix(".rs") {
@@ -127,7 +130,7 @@ fn judge(file: &str, text: &str) -> Vec<String> {
     if file == SELF {
         return wrong;
     }
-    let tests_begin = if is_test_file(file) { 0 } else { first_line_of_tests(text) };
+    let tests_begin = if is_test { 0 } else { first_line_of_tests(text) };
     for rule in RULES.iter().filter(|rule| (rule.applies)(file)) {
         for (index, line) in text.lines().enumerate() {
             if rule.free_in_tests && index >= tests_begin {
@@ -152,6 +155,16 @@ fn is_test_file(file: &str) -> bool {
         || file.ends_with("_tests.rs")
 }
 
+/// Files of modules that a file declares for tests only.
+fn modules_of_tests(file: &str, text: &str) -> Vec<String> {
+    let Some(stem) = file.strip_suffix(".rs") else { return Vec::new() };
+    let folder = ["/mod", "/lib", "/main"].iter().find_map(|name| stem.strip_suffix(name)).unwrap_or(stem);
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let declared = lines.windows(2).filter(|pair| pair[0] == "#[cfg(test)]");
+    let names = declared.filter_map(|pair| pair[1].strip_prefix("mod ")?.strip_suffix(';'));
+    names.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]).collect()
+}
+
 /// Index of the line that opens the module of tests, which is the last thing in a file.
 fn first_line_of_tests(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
@@ -163,6 +176,10 @@ fn first_line_of_tests(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn judge(file: &str, text: &str) -> Vec<String> {
+        super::judge(file, text, is_test_file(file))
+    }
 
     #[test]
     fn clock_is_read_in_one_file_and_in_tests() {
@@ -199,5 +216,13 @@ mod tests {
     fn long_file_wants_a_reason() {
         assert_eq!(judge("crates/jobs/src/lib.rs", &"\n".repeat(LINES_MAX + 1)).len(), 1);
         assert!(judge("docs/protocol.md", &"\n".repeat(LINES_MAX + 1)).is_empty());
+    }
+
+    #[test]
+    fn module_that_is_declared_for_tests_is_found_in_its_file() {
+        let text = "#[cfg(test)]\nmod races;\nmod other;\n";
+        let files = modules_of_tests("crates/a/src/folder.rs", text);
+        assert_eq!(files, ["crates/a/src/folder/races.rs", "crates/a/src/folder/races/mod.rs"]);
+        assert_eq!(modules_of_tests("crates/a/src/lib.rs", text)[0], "crates/a/src/races.rs");
     }
 }

@@ -27,8 +27,9 @@ fn build(folder: &Path) -> PathBuf {
     compiler.args(["-O2", "-o"]).arg(&program).arg(source().join("bench/router.c"));
     match our_libraries() {
         Some((zmq, sodium)) => {
-            let include = zmq.ancestors().find(|folder| folder.join("include/zmq.h").exists());
-            compiler.arg("-I").arg(include.expect("the headers are beside the library").join("include"));
+            let mut folders = zmq.ancestors().map(|folder| folder.join("source/include"));
+            let include = folders.find(|folder| folder.join("zmq.h").exists());
+            compiler.arg("-I").arg(include.expect("the headers are near the library"));
             compiler.args([&zmq, &sodium]).args(["-lstdc++", "-lm", "-lpthread"]);
         }
         None => {
