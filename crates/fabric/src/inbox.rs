@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use norfab_transport::Waker;
+use norfab_protocol::frame::{FRAMES_MAX, Frames};
+use norfab_transport::{Received, Waker};
 
 /// A list that the owner takes as a whole. It is bounded by what the owner asked for: at most one item for each operation
 /// and query that the store's queues hold.
@@ -31,4 +32,13 @@ impl<T> Inbox<T> {
     pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The frames of a message. One that the link cut off keeps a frame too many, so that it is refused for what it was.
+pub(crate) fn whole(received: Received) -> Frames {
+    let Received { mut frames, truncated, .. } = received;
+    if truncated {
+        frames.resize(frames.len().max(FRAMES_MAX + 1), bytes::Bytes::new());
+    }
+    frames
 }

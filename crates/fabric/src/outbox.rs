@@ -2,66 +2,90 @@
 
 use std::collections::VecDeque;
 
+use norfab_protocol::JobId;
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::Class;
 use norfab_transport::{DealerLink, LinkError, SendError};
 
-/// Bytes that may wait before the owner takes no more commands.
+use crate::queue::Place;
+
+/// Bytes that may wait before the owner reads nothing more from its link: what it would be asked for could not be sent.
 pub(crate) const OUTBOX_BYTES_HIGH: usize = 256 << 20;
 
-/// Messages that wait for the link.
+/// Messages that may wait before the owner reads nothing more from its link. Tasks and callers have bounds of their own.
+pub(crate) const OUTBOX_MESSAGES_HIGH: usize = 50_000;
+
 #[derive(Debug)]
+struct Waiting {
+    frames: Frames,
+    /// The job whose end makes the message pointless.
+    job: Option<JobId>,
+    /// Given back when the message leaves.
+    _place: Option<Place>,
+}
+
+/// Messages that wait for the link.
+#[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    /// Messages that may wait before the owner takes no more commands: producers then get `QueueFull`.
-    messages_high: usize,
     first: Option<Frames>,
-    queue: VecDeque<Frames>,
+    /// The latest beat: it does not wait behind other messages, or a busy worker would be taken for dead.
+    beat: Option<Frames>,
+    queue: VecDeque<Waiting>,
     bytes: usize,
     failures: u64,
 }
 
 impl Outbox {
-    pub(crate) fn new(messages_high: usize) -> Self {
-        Self { messages_high, first: None, queue: VecDeque::new(), bytes: 0, failures: 0 }
-    }
-
-    pub(crate) fn push(&mut self, frames: Frames, class: Class) {
+    pub(crate) fn push(&mut self, frames: Frames, class: Class, job: Option<JobId>, place: Option<Place>) {
         match class {
             Class::First => self.first = Some(frames),
-            // A beat behind other messages says nothing that they do not say.
-            Class::Beat if !self.queue.is_empty() => {}
-            Class::Beat | Class::Data => {
+            Class::Beat => self.beat = Some(frames),
+            Class::Data => {
                 self.bytes += size(&frames);
-                self.queue.push_back(frames);
+                self.queue.push_back(Waiting { frames, job, _place: place });
             }
         }
+    }
+
+    /// Throws away what waits of a job.
+    pub(crate) fn forget(&mut self, job: &JobId) {
+        let bytes = &mut self.bytes;
+        self.queue.retain(|waiting| {
+            let keep = waiting.job.as_ref() != Some(job);
+            if !keep {
+                *bytes -= size(&waiting.frames);
+            }
+            keep
+        });
     }
 
     /// Hands over as much as the link takes. Errors: the link is broken.
     pub(crate) fn flush(&mut self, link: &mut dyn DealerLink) -> Result<(), LinkError> {
-        if let Some(first) = &self.first {
-            if !hand_over(link, first, &mut self.failures)? {
-                return Ok(());
+        for urgent in [&mut self.first, &mut self.beat] {
+            if let Some(frames) = urgent {
+                if !hand_over(link, frames, &mut self.failures)? {
+                    return Ok(());
+                }
+                *urgent = None;
             }
-            self.first = None;
         }
-        while let Some(frames) = self.queue.front() {
-            if !hand_over(link, frames, &mut self.failures)? {
+        while let Some(waiting) = self.queue.front() {
+            if !hand_over(link, &waiting.frames, &mut self.failures)? {
                 return Ok(());
             }
-            if let Some(frames) = self.queue.pop_front() {
-                self.bytes -= size(&frames);
+            if let Some(waiting) = self.queue.pop_front() {
+                self.bytes -= size(&waiting.frames);
             }
         }
         Ok(())
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.first.is_none() && self.queue.is_empty()
+        self.first.is_none() && self.beat.is_none() && self.queue.is_empty()
     }
 
     pub(crate) fn is_high(&self) -> bool {
-        self.queue.len() >= self.messages_high || self.bytes >= OUTBOX_BYTES_HIGH
+        self.queue.len() >= OUTBOX_MESSAGES_HIGH || self.bytes >= OUTBOX_BYTES_HIGH
     }
 
     pub(crate) fn len(&self) -> usize {

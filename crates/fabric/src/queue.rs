@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use norfab_transport::Waker;
-use tokio::sync::mpsc;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// How long a sender waits for room before it gets an error. Long enough for an owner that is busy with a large message,
 /// short enough that nobody calls it stuck.
@@ -23,6 +25,49 @@ pub enum QueueError {
     /// The owner has stopped, or is stopping and takes nothing new.
     #[error("the owner of the queue has stopped")]
     Stopped,
+}
+
+/// A place in a queue: given back when what took it has left the process, or was dropped with a reason.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+/// Places for messages that are counted until they have left, beyond the queue itself: so the owner never has to stop
+/// reading its queue, in which the ends of jobs and the order to stop stand too.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    free: Arc<Semaphore>,
+    capacity: usize,
+}
+
+impl Places {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let capacity = capacity.clamp(1, Semaphore::MAX_PERMITS);
+        Self { free: Arc::new(Semaphore::new(capacity)), capacity }
+    }
+
+    /// Without waiting. Errors: none is free.
+    pub(crate) fn try_take(&self) -> Result<Place, QueueError> {
+        let full = QueueError::Full { capacity: self.capacity, waited: Duration::ZERO };
+        Arc::clone(&self.free).try_acquire_owned().map_err(|_| full)
+    }
+
+    /// Waits at most [`SEND_WAIT`]. Errors: none came free.
+    pub(crate) async fn take(&self) -> Result<Place, QueueError> {
+        match tokio::time::timeout(SEND_WAIT, Arc::clone(&self.free).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            // Nobody closes the semaphore.
+            Ok(Err(_)) => Err(QueueError::Stopped),
+            Err(_) => Err(QueueError::Full { capacity: self.capacity, waited: SEND_WAIT }),
+        }
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many are taken.
+    pub(crate) fn taken(&self) -> usize {
+        self.capacity - self.free.available_permits().min(self.capacity)
+    }
 }
 
 /// The producers' end.
@@ -80,13 +125,8 @@ impl<T> QueueSender<T> {
         Ok(())
     }
 
-    /// How many items the queue holds.
-    pub fn capacity(&self) -> usize {
-        self.sender.max_capacity()
-    }
-
-    /// How many items wait now.
-    pub fn depth(&self) -> usize {
-        self.sender.max_capacity() - self.sender.capacity()
+    /// Whether the owner has stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.sender.is_closed()
     }
 }

@@ -49,13 +49,21 @@ impl LinkState {
             Self::Unreachable { endpoint, reason } => Some(format!(
                 "no broker answers at {endpoint} ({reason}): start it there, or correct broker.endpoint in inventory.yaml"
             )),
-            Self::Refused { endpoint, fingerprint: Some(fingerprint), reason } => Some(format!(
-                "broker {endpoint} refused the connection: {reason} (expected key fingerprint {fingerprint}): compare with \
-                 'norfab broker-key' on its host and correct broker.shared_key in inventory.yaml"
-            )),
-            Self::Refused { endpoint, fingerprint: None, reason } => Some(format!(
-                "broker {endpoint} refused the connection: {reason}: compare broker.zmq_auth in inventory.yaml on both sides"
-            )),
+            Self::Refused { endpoint, fingerprint, reason } => {
+                let expected = match fingerprint {
+                    Some(fingerprint) => format!(" (expected key fingerprint {fingerprint})"),
+                    None => String::new(),
+                };
+                let hint = match reason {
+                    RefusedReason::WrongKey => {
+                        "compare with 'norfab broker-key' on its host and correct broker.shared_key in inventory.yaml; if that \
+                         broker does not encrypt, set broker.zmq_auth to false"
+                    }
+                    RefusedReason::NotAdmitted => "see broker.ip_allowlist in the inventory.yaml of its host",
+                    _ => "compare broker.endpoint and broker.zmq_auth in inventory.yaml on both sides",
+                };
+                Some(format!("broker {endpoint} refused the connection: {reason}{expected}: {hint}"))
+            }
         }
     }
 }

@@ -13,10 +13,10 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
 use super::management::{Answer, Question, answer};
-use super::{BrokerInformation, BrokerOptions, LINGER};
+use super::{BrokerOptions, LINGER};
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, whole};
 use crate::process::ProcessFigures;
 
 /// Messages that one turn of the loop takes before it looks at everything else.
@@ -24,6 +24,10 @@ const TURN_MESSAGES: usize = 512;
 
 /// Refusals that are logged in one interval; more are only counted.
 const LOGGED_REFUSALS: u32 = 20;
+
+/// Arrivals and departures that are logged in one interval: a fabric of a thousand workers that starts is news, one worker
+/// that comes and goes without end is not.
+const LOGGED_ARRIVALS: u32 = 2000;
 
 /// See [`LOGGED_REFUSALS`].
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,8 +48,10 @@ pub(super) struct Run {
     inbox: Inbox<Answer>,
     questions: SyncSender<Question>,
     figures: ProcessFigures,
-    information: Arc<dyn BrokerInformation>,
+    /// Folders and keys, which do not change.
+    known: Value,
     throttle: Throttle,
+    arrivals: Throttle,
     stop: bool,
 }
 
@@ -79,8 +85,9 @@ impl Run {
             inbox,
             questions,
             figures: ProcessFigures::default(),
-            information: options.information,
-            throttle: Throttle::default(),
+            known: options.information.status(),
+            throttle: Throttle::new(LOGGED_REFUSALS),
+            arrivals: Throttle::new(LOGGED_ARRIVALS),
             stop: false,
         })
     }
@@ -139,7 +146,8 @@ impl Run {
                 more = false;
                 break;
             };
-            self.machine.message(now, &received.peer, &received.frames);
+            let peer = received.peer.clone();
+            self.machine.message(now, &peer, &whole(received));
             self.perform()?;
         }
         let now = SystemClock::now();
@@ -227,7 +235,7 @@ impl Run {
     fn status(&self) -> Value {
         let mut value =
             json!({ "name": self.name, "role": "broker", "status": "active", "endpoint": self.link.endpoint() });
-        if let (Value::Object(value), Value::Object(more)) = (&mut value, self.information.status()) {
+        if let (Value::Object(value), Value::Object(more)) = (&mut value, self.known.clone()) {
             value.extend(more);
         }
         value
@@ -235,7 +243,7 @@ impl Run {
 
     /// The answer that 0.21 clients know, under their keys.
     fn show_broker(&self) -> Value {
-        let status = self.information.status();
+        let status = &self.known;
         let (workers, services) = self.machine.counts();
         let keepalive = self.machine.config().keepalive;
         let of = |part: &str, key: &str| status[part][key].clone();
@@ -264,11 +272,28 @@ impl Run {
 
     fn note(&mut self, note: &BrokerNote) {
         match note {
-            BrokerNote::Registered { worker, service } => info!("worker {worker} registered for service {service}"),
-            BrokerNote::Moved { worker, from, to } => info!("worker {worker} moved from service {from} to {to}"),
-            BrokerNote::Left { worker } => info!("worker {worker} left"),
+            BrokerNote::Registered { worker, service } => {
+                if self.arrivals.admit() {
+                    info!("worker {worker} registered for service {service}");
+                }
+            }
+            BrokerNote::Moved { worker, from, to } => {
+                if self.arrivals.admit() {
+                    info!("worker {worker} moved from service {from} to {to}");
+                }
+            }
+            BrokerNote::Left { worker } => {
+                if self.arrivals.admit() {
+                    info!("worker {worker} left");
+                }
+            }
             BrokerNote::Expired { worker } => warn!("worker {worker} was silent for its hold time and is gone"),
-            BrokerNote::Stranger { worker } => info!("worker {worker} is not registered and was told to register"),
+            BrokerNote::Stranger { worker } => {
+                if self.arrivals.admit() {
+                    info!("worker {worker} is not registered and was told to register");
+                }
+            }
+            BrokerNote::RegistryFull { worker } if !self.throttle.admit() => debug!("worker {worker} was refused"),
             BrokerNote::RegistryFull { worker } => {
                 error!("worker {worker} was refused: {} workers are registered", self.machine.counts().0);
             }
@@ -314,23 +339,27 @@ fn statistics_row(worker: &WorkerView) -> Value {
 }
 
 /// Lets a hostile peer fill counters but not the log.
-#[derive(Default)]
 struct Throttle {
+    max: u32,
     since: Option<Instant>,
     logged: u32,
 }
 
 impl Throttle {
+    fn new(max: u32) -> Self {
+        Self { max, since: None, logged: 0 }
+    }
+
     fn admit(&mut self) -> bool {
         let now = SystemClock::now();
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= LOG_INTERVAL) {
-            if self.logged > LOGGED_REFUSALS {
-                warn!("{} more messages were refused and not logged", self.logged - LOGGED_REFUSALS);
+            if self.logged > self.max {
+                warn!("{} more such records were not logged", self.logged - self.max);
             }
             self.since = Some(now);
             self.logged = 0;
         }
         self.logged += 1;
-        self.logged <= LOGGED_REFUSALS
+        self.logged <= self.max
     }
 }

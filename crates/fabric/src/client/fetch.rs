@@ -26,7 +26,7 @@ pub const CHUNK_BYTES: u64 = 256_000;
 /// Credits on their way at once, as in the recorded clients.
 pub const PIPELINE: u64 = 10;
 
-/// How often a file's details are asked for when nobody answered, before the caller is told.
+/// The service that shares files.
 const SERVICE: &str = "filesharing";
 
 /// What a file is.
@@ -125,7 +125,10 @@ impl ClientHandle {
         }
         let deadline = SystemClock::now() + timeout;
         let (worker, size, md5) = self.find(url, timeout).await?;
-        if let Some(bytes) = has_hash(target, size, &md5) {
+        let (there, hash) = (target.to_path_buf(), md5.clone());
+        // Reading a large file takes a while; the runtime has others to serve.
+        let known = tokio::task::spawn_blocking(move || has_hash(&there, size, &hash)).await.ok().flatten();
+        if let Some(bytes) = known {
             progress(bytes, size);
             return Ok(Fetched { path: target.to_path_buf(), bytes, md5, worker: None });
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientStore, StoreError};
 use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
-use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, Outcome};
+use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, ManagementFailure, Outcome};
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, JobId, ResultStatus, ServiceName, TaskName, TaskResult};
@@ -20,9 +20,12 @@ use super::{CLIENT_QUEUE_COMMANDS, ClientOptions, DEFAULT_JOB_TIMEOUT};
 use crate::StartError;
 use crate::clock::SystemClock;
 use crate::inbox::Inbox;
-use crate::queue::{QueueError, QueueSender, queue};
+use crate::queue::{Places, QueueError, QueueSender, queue};
 use crate::status::LinkState;
 use crate::worker::{OWNER_STACK_BYTES, thread_name};
+
+/// Longest time-out: a hundred years, so that adding it to a clock cannot overflow.
+const TIMEOUT_MAX: Duration = Duration::from_secs(norfab_protocol::worker::TIMEOUT_SECONDS_MAX);
 
 /// How long what was queued has to leave when a client stops.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
@@ -143,6 +146,7 @@ impl JobReport {
 pub struct ClientHandle {
     identity: Identity,
     commands: QueueSender<ClientCommand>,
+    places: Places,
     state: watch::Receiver<LinkState>,
     ended: watch::Receiver<bool>,
 }
@@ -165,7 +169,7 @@ impl ClientHandle {
                 ended_sender.send_replace(true);
             })
             .map_err(|error| StartError::Thread { role: format!("client {identity}"), error })?;
-        Ok(Self { identity, commands, state, ended })
+        Ok(Self { identity, commands, places: Places::new(CLIENT_QUEUE_COMMANDS), state, ended })
     }
 
     /// Its name.
@@ -181,11 +185,13 @@ impl ClientHandle {
     /// Takes a job: when this returns, it is stored and will be posted. Errors: it is not taken.
     pub async fn submit(&self, spec: JobSpec) -> Result<JobHandle, SubmitError> {
         let id = spec.id.unwrap_or_else(new_job_id);
+        let timeout = spec.timeout.clamp(Duration::from_millis(1), TIMEOUT_MAX);
         let body = JobRequestBody {
             task: spec.task.clone(),
             kwargs: spec.kwargs,
             args: spec.args,
-            timeout: Some(spec.timeout.as_secs().max(1)),
+            // Rounded up: a worker that gave up early would be wrong, one that gives up late is only late.
+            timeout: Some(timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)),
             fabric: Some(FABRIC_VERSION),
         };
         let request = JobRequest {
@@ -194,11 +200,12 @@ impl ClientHandle {
             task: spec.task,
             target: spec.target,
             body: body::encode(&body),
-            timeout: spec.timeout,
-            deadline: SystemClock::now() + spec.timeout,
+            timeout,
+            deadline: SystemClock::now() + timeout,
         };
         let mailbox = Mailbox::new();
-        self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(&mailbox) }).await?;
+        let place = self.places.take().await?;
+        self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(&mailbox), place }).await?;
         match mailbox.next().await {
             Some(JobUpdate::Stored) => Ok(JobHandle::new(id, mailbox, self.commands.clone())),
             Some(JobUpdate::Finished(Outcome { errors, .. })) => Err(SubmitError::Refused(errors.join("; "))),
@@ -213,7 +220,8 @@ impl ClientHandle {
         Ok(self.submit(spec).await?.wait().await)
     }
 
-    /// Follows a job that was submitted before, by this process or one before it. `None`: it is not unfinished.
+    /// Follows a job that was submitted before, by this process or one before it. What came before is in the database
+    /// ([`ClientHandle::job`]) and not told again. `None`: it is not unfinished.
     pub async fn watch(&self, job: JobId) -> Result<Option<JobHandle>, QueueError> {
         let mailbox = Mailbox::new();
         let (known, answer) = oneshot::channel();
@@ -236,7 +244,7 @@ impl ClientHandle {
             id: new_job_id(),
             service,
             request: ManagementBody { task: Some(task.to_owned()), kwargs, args: Vec::new() },
-            deadline: SystemClock::now() + timeout,
+            deadline: SystemClock::now() + timeout.min(TIMEOUT_MAX),
             answer,
         };
         self.commands.send(command).await?;
@@ -248,7 +256,10 @@ impl ClientHandle {
                 ManagementAnswer { status, results }
             }
             Err(failure) => ManagementAnswer {
-                status: Status::from_frame(b"408").expect("three digits"),
+                status: match failure {
+                    ManagementFailure::TimedOut => Status::from_frame(b"408").expect("three digits"),
+                    ManagementFailure::TooMany => Status::ERROR,
+                },
                 results: serde_json::json!({ "error": failure.to_string() }),
             },
         })
@@ -359,7 +370,8 @@ impl JobHandle {
         }
     }
 
-    /// Answers a question: of one worker, or of all that have the job. Errors: the answer did not leave.
+    /// Answers a question: of one worker, or of all that have the job. It is repeated until the worker has it, or the job
+    /// ends. Errors: the client did not take the answer.
     pub async fn answer(&self, worker: Option<Identity>, response: InputResponse) -> Result<(), AnswerError> {
         self.commands.send(ClientCommand::Answer { job: self.id.clone(), worker, response }).await
     }

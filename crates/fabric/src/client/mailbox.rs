@@ -3,18 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use norfab_protocol::body::EventType;
 use norfab_protocol::client::JobUpdate;
 use tokio::sync::Notify;
 
-/// Progress events that wait for a reader that is slow; more are dropped and counted. Everything else is kept: it is
-/// bounded by the number of workers, by the questions a job may have open, and by the credits of a stream.
+/// Events that wait for a reader that is slow; more are dropped and counted. Results, questions and the end are kept: they
+/// are bounded by the number of workers and by the questions that a job may have.
 pub(crate) const EVENTS_WAITING_MAX: usize = 10_000;
+
+/// Bytes of a stream that wait for a reader that is slow. A reader that gives credits never has so many on the way; from a
+/// worker that sends without credits they are dropped, and the transfer fails by its hash.
+pub(crate) const STREAM_BYTES_WAITING_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
 struct Inner {
     updates: VecDeque<JobUpdate>,
     events: usize,
+    stream_bytes: usize,
     dropped: u64,
     closed: bool,
 }
@@ -31,22 +35,35 @@ impl Mailbox {
         Arc::default()
     }
 
-    pub(crate) fn put(&self, update: JobUpdate) {
+    /// `false`: nobody reads any more.
+    pub(crate) fn put(&self, update: JobUpdate) -> bool {
         {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if inner.closed {
-                return;
+                return false;
             }
-            if is_progress(&update) {
-                if inner.events >= EVENTS_WAITING_MAX {
+            match &update {
+                JobUpdate::Event(..) if inner.events >= EVENTS_WAITING_MAX => {
                     inner.dropped += 1;
-                    return;
+                    return true;
                 }
-                inner.events += 1;
+                JobUpdate::Event(..) => inner.events += 1,
+                JobUpdate::Stream(bytes) if inner.stream_bytes + bytes.len() > STREAM_BYTES_WAITING_MAX => {
+                    inner.dropped += 1;
+                    return true;
+                }
+                JobUpdate::Stream(bytes) => inner.stream_bytes += bytes.len(),
+                JobUpdate::Stored
+                | JobUpdate::Dispatched(_)
+                | JobUpdate::Accepted(_)
+                | JobUpdate::Question(..)
+                | JobUpdate::Result(..)
+                | JobUpdate::Finished(_) => {}
             }
             inner.updates.push_back(update);
         }
         self.filled.notify_one();
+        true
     }
 
     /// The next update; `None` when none will come any more.
@@ -56,8 +73,10 @@ impl Mailbox {
             {
                 let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(update) = inner.updates.pop_front() {
-                    if is_progress(&update) {
-                        inner.events -= 1;
+                    match &update {
+                        JobUpdate::Event(..) => inner.events -= 1,
+                        JobUpdate::Stream(bytes) => inner.stream_bytes -= bytes.len(),
+                        _ => {}
                     }
                     return Some(update);
                 }
@@ -75,12 +94,8 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// Progress events that were dropped because their reader was slow.
+    /// Events and chunks that were dropped because their reader was slow.
     pub(crate) fn dropped(&self) -> u64 {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
-}
-
-fn is_progress(update: &JobUpdate) -> bool {
-    matches!(update, JobUpdate::Event(event, _) if event.event_type == EventType::Progress)
 }

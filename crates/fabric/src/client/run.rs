@@ -19,14 +19,15 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
+use super::ClientOptions;
 use super::mailbox::Mailbox;
-use super::{CLIENT_QUEUE_COMMANDS, ClientOptions};
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::{self, Pruning};
+use crate::queue::Place;
 use crate::status::LinkState;
 use crate::worker::thread_name;
 
@@ -59,6 +60,7 @@ pub(super) enum ClientCommand {
     Submit {
         request: JobRequest,
         mailbox: Arc<Mailbox>,
+        place: Place,
     },
     Watch {
         job: JobId,
@@ -111,7 +113,9 @@ pub(super) struct Run {
     outbox: Outbox,
     commands: mpsc::Receiver<ClientCommand>,
     inbox: Inbox<StoreAnswer>,
-    mailboxes: HashMap<JobId, Arc<Mailbox>>,
+    mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
+    /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
+    unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
     state: watch::Sender<LinkState>,
     connected: bool,
@@ -136,16 +140,20 @@ impl Run {
         if let Some(aside) = writer.set_aside() {
             warn!(client = %options.identity, "{aside}");
         }
+        let mut machine = Client::new(options.config);
+        // The link says when it is connected.
+        machine.disconnected();
         Ok(Self {
             identity: options.identity,
-            machine: Client::new(options.config),
+            machine,
             link: options.link,
             writer,
             operations: Vec::new(),
-            outbox: Outbox::new(CLIENT_QUEUE_COMMANDS),
+            outbox: Outbox::default(),
             commands,
             inbox,
             mailboxes: HashMap::new(),
+            unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
             connected: false,
@@ -168,6 +176,8 @@ impl Run {
                         break Err(error);
                     }
                 }
+                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
+                Ok(Turn::Pause) => std::thread::park_timeout(STORE_RETRY),
                 Ok(Turn::End) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -176,12 +186,18 @@ impl Run {
             error!("client {} lost its link: {error}", self.identity);
         }
         self.commands.close();
-        for mailbox in self.mailboxes.values() {
+        // Who handed something over a moment ago must not wait for ever.
+        while let Ok(command) = self.commands.try_recv() {
+            if let ClientCommand::Submit { mailbox, .. } | ClientCommand::Watch { mailbox, .. } = command {
+                mailbox.close();
+            }
+        }
+        for mailbox in self.mailboxes.values().flatten() {
             mailbox.close();
         }
         while !self.submit_operations() {
             // The writer's queue is full and it works on it; what waits here must not get lost at the end.
-            std::thread::yield_now();
+            std::thread::park_timeout(STORE_RETRY);
         }
         self.writer.close();
         self.link.close(LINGER);
@@ -202,23 +218,31 @@ impl Run {
             }
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
+            if self.connected {
+                self.machine.connected(SystemClock::now());
+            } else {
+                self.machine.disconnected();
+            }
+            self.perform();
             self.state.send_replace(state);
         }
         for answer in self.inbox.take() {
             match answer {
                 StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
+                    self.unconfirmed.remove(&token.0);
                     self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
                     self.perform();
                 }
                 StoreAnswer::Pruned { more } => self.pruning.ended(SystemClock::now(), more),
             }
         }
-        if self.operations.len() < OPERATIONS_HIGH {
+        // While the store is behind, nothing more is read from the broker; commands are always taken, and submissions have
+        // their places.
+        let gated = self.operations.len() >= OPERATIONS_HIGH;
+        if !gated {
             again |= self.receive()?;
-            if !self.outbox.is_high() {
-                again |= self.take_commands();
-            }
         }
+        again |= self.take_commands();
         let now = SystemClock::now();
         if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.machine.timeout(now);
@@ -230,12 +254,15 @@ impl Run {
         let stored = self.submit_operations();
         self.outbox.flush(&mut *self.link)?;
         if let Some(flush_by) = self.flush_by
-            && (self.outbox.is_empty() || !self.connected || now >= flush_by)
+            && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
         {
             return Ok(Turn::End);
         }
-        if again {
+        if again || (gated && self.operations.len() < OPERATIONS_HIGH) {
             return Ok(Turn::Again);
+        }
+        if gated {
+            return Ok(Turn::Pause);
         }
         let retry = (!stored).then_some(now + STORE_RETRY);
         let deadline =
@@ -246,7 +273,7 @@ impl Run {
     fn receive(&mut self) -> Result<bool, LinkError> {
         for _ in 0..TURN_MESSAGES {
             let Some(received) = self.link.try_receive()? else { return Ok(false) };
-            self.machine.message(SystemClock::now(), &received.frames);
+            self.machine.message(SystemClock::now(), &whole(received));
             self.perform();
         }
         Ok(true)
@@ -254,7 +281,15 @@ impl Run {
 
     fn take_commands(&mut self) -> bool {
         for _ in 0..TURN_MESSAGES {
-            let Ok(command) = self.commands.try_recv() else { return false };
+            let command = match self.commands.try_recv() {
+                Ok(command) => command,
+                Err(mpsc::error::TryRecvError::Empty) => return false,
+                Err(mpsc::error::TryRecvError::Disconnected) => {
+                    // Nobody holds the client any more.
+                    self.flush_by.get_or_insert_with(|| SystemClock::now() + LINGER);
+                    return false;
+                }
+            };
             self.command(command);
             self.perform();
         }
@@ -263,19 +298,20 @@ impl Run {
 
     fn command(&mut self, command: ClientCommand) {
         match command {
-            ClientCommand::Submit { request, mailbox } => {
+            ClientCommand::Submit { request, mailbox, place } => {
                 if self.flush_by.is_some() || self.mailboxes.contains_key(&request.job) {
                     // Refused while stopping, and where two jobs would share an id.
                     mailbox.close();
                     return;
                 }
-                self.mailboxes.insert(request.job.clone(), mailbox);
+                self.mailboxes.insert(request.job.clone(), vec![mailbox]);
+                self.unconfirmed.insert(request.job.clone(), place);
                 self.machine.submit(request);
             }
             ClientCommand::Watch { job, mailbox, known } => {
                 let active = self.machine.state(&job).is_some();
                 if active {
-                    self.mailboxes.insert(job, mailbox);
+                    self.mailboxes.entry(job).or_default().push(mailbox);
                 } else {
                     mailbox.close();
                 }
@@ -322,15 +358,18 @@ impl Run {
     fn perform(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                ClientOutput::Send(frames) => self.outbox.push(frames, Class::Data),
+                ClientOutput::Send(frames, job) => self.outbox.push(frames, Class::Data, job, None),
+                ClientOutput::Forget(job) => self.outbox.forget(&job),
                 ClientOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
                 ClientOutput::Update(job, update) => {
                     let end = matches!(update, JobUpdate::Finished(_));
-                    if let Some(mailbox) = self.mailboxes.get(&job) {
-                        mailbox.put(update);
+                    if let Some(mailboxes) = self.mailboxes.get_mut(&job) {
+                        mailboxes.retain(|mailbox| mailbox.put(update.clone()));
                     }
-                    if end && let Some(mailbox) = self.mailboxes.remove(&job) {
-                        mailbox.close();
+                    if end {
+                        for mailbox in self.mailboxes.remove(&job).into_iter().flatten() {
+                            mailbox.close();
+                        }
                     }
                 }
                 ClientOutput::Management(id, reply) => {
@@ -397,7 +436,10 @@ impl Run {
                     error!("client {}: unfinished jobs cannot be read: {error}", self.identity);
                     return;
                 }
-                Ok(Err(_)) | Err(_) => return,
+                Ok(Err(_)) | Err(_) => {
+                    error!("client {}: unfinished jobs cannot be read: the store has ended", self.identity);
+                    return;
+                }
             };
             let Some(last) = jobs.last() else { return };
             after = Some((last.submitted, last.id.clone()));
@@ -411,6 +453,7 @@ impl Run {
 
 enum Turn {
     Again,
+    Pause,
     Wait(Option<Duration>),
     End,
 }

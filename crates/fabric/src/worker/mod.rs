@@ -22,7 +22,7 @@ pub(crate) use view::versions;
 
 use crate::StartError;
 use crate::inbox::Inbox;
-use crate::queue::{QueueError, QueueSender, queue};
+use crate::queue::{Places, QueueSender, queue};
 use crate::status::LinkState;
 use run::{Run, WorkerCommand};
 
@@ -49,8 +49,8 @@ pub struct WorkerOptions {
     pub inventory: Arc<Value>,
     /// Where its tasks run.
     pub runtime: Handle,
-    /// Messages that tasks may have waiting for the owner, and as many that the owner may have waiting for its link:
-    /// [`WORKER_QUEUE_MESSAGES`] unless there is a reason.
+    /// Messages of tasks that may be on their way from the task to the link: [`WORKER_QUEUE_MESSAGES`] unless there is a
+    /// reason.
     pub queue_messages: usize,
     /// Largest result in bytes of JSON.
     pub result_bytes_max: usize,
@@ -80,10 +80,12 @@ impl WorkerHandle {
         let service = options.config.service.clone();
         let waker = options.link.waker();
         let inbox = Inbox::new(waker.clone());
-        let (commands, received) = queue(options.queue_messages.max(1), waker);
+        let places = Places::new(options.queue_messages);
+        // What has no place waits for room: ends of jobs, questions of built-in tasks, the order to stop.
+        let (commands, received) = queue(places.capacity() + CONTROL_COMMANDS, waker);
         let (state_sender, state) = watch::channel(LinkState::default());
         let (ended_sender, ended) = oneshot::channel();
-        let run = Run::new(options, commands.clone(), received, inbox, state_sender)?;
+        let run = Run::new(options, commands.clone(), places, received, inbox, state_sender)?;
         std::thread::Builder::new()
             .name(thread_name("w", identity.as_str()))
             .stack_size(OWNER_STACK_BYTES)
@@ -120,11 +122,14 @@ impl WorkerHandle {
         }
     }
 
-    /// Whether the thread still runs.
+    /// Whether the owner still takes commands.
     pub fn is_running(&self) -> bool {
-        !matches!(self.commands.try_send(WorkerCommand::Nothing), Err((QueueError::Stopped, _)))
+        !self.commands.is_stopped()
     }
 }
+
+/// Commands without a place that may wait for the owner at once: a job each that ends, and questions.
+const CONTROL_COMMANDS: usize = 1024;
 
 /// Stack of an owner's thread. It holds no large values; the default of 2 MiB would only be address space, but a thousand
 /// workers in a process make it worth saying.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use norfab_jobs::{
-    Confirmation, OperationError, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter, spawn_worker,
+    Confirmation, OperationError, SubmitError, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter,
+    spawn_worker,
 };
 use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::frame::Frames;
@@ -13,7 +14,7 @@ use norfab_protocol::worker::{
     Abandoned, Class, Ending, LoadedJob, NewJob, RestoredJob, StoreFailure, TIMEOUT_SECONDS_MAX, Worker, WorkerNote,
     WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
-use norfab_protocol::{EventType, Identity, JobId};
+use norfab_protocol::{EventType, Identity, JobId, ResultStatus, TaskResult};
 use norfab_service::{CancelReason, TaskMessage, TaskPort};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -25,11 +26,11 @@ use super::tasks::{self, Runner};
 use super::view::View;
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::{self, Pruning};
-use crate::queue::QueueSender;
+use crate::queue::{Place, Places, QueueSender};
 use crate::status::LinkState;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
@@ -47,6 +48,10 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long running tasks have to return after they were told to end.
 const ABORT_GRACE: Duration = Duration::from_secs(6);
 
+/// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
+/// not do so for ever.
+const ATTEMPTS_MAX: u32 = 3;
+
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
 
@@ -55,8 +60,8 @@ pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + 
 
 /// What others ask of the owner.
 pub(super) enum WorkerCommand {
-    /// A task speaks.
-    Task { job: JobId, message: TaskMessage },
+    /// A task speaks. The place is given back when the message has left.
+    Task { job: JobId, message: TaskMessage, place: Place },
     /// A task has ended.
     Finished { job: JobId, ending: Ending, reply: bytes::Bytes, event: bytes::Bytes },
     /// Tell the statistics.
@@ -65,8 +70,6 @@ pub(super) enum WorkerCommand {
     Query(StoreQuery),
     /// End.
     Stop { drain: Duration },
-    /// Find out whether the owner is there.
-    Nothing,
 }
 
 /// What the store's thread hands back.
@@ -89,7 +92,11 @@ pub(super) struct Run {
     operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
     outbox: Outbox,
     commands: mpsc::Receiver<WorkerCommand>,
-    sender: QueueSender<WorkerCommand>,
+    places: Places,
+    /// The place of the message that the machine is being given.
+    place: Option<Place>,
+    /// Places of messages whose store operations wait: while the store is behind, tasks wait too.
+    held: Vec<Place>,
     inbox: Inbox<StoreAnswer>,
     ports: HashMap<JobId, TaskPort>,
     runner: Arc<Runner>,
@@ -105,6 +112,7 @@ impl Run {
     pub(super) fn new(
         options: WorkerOptions,
         sender: QueueSender<WorkerCommand>,
+        places: Places,
         commands: mpsc::Receiver<WorkerCommand>,
         inbox: Inbox<StoreAnswer>,
         state: watch::Sender<LinkState>,
@@ -136,7 +144,8 @@ impl Run {
         let runner = Runner {
             identity,
             service: options.service,
-            commands: sender.clone(),
+            commands: sender,
+            places: places.clone(),
             view: Arc::new(view),
             runtime: options.runtime,
             result_bytes_max: options.result_bytes_max,
@@ -146,9 +155,11 @@ impl Run {
             link: options.link,
             writer,
             operations: Vec::new(),
-            outbox: Outbox::new(options.queue_messages),
+            outbox: Outbox::default(),
             commands,
-            sender,
+            places,
+            place: None,
+            held: Vec::new(),
             inbox,
             ports: HashMap::new(),
             runner: Arc::new(runner),
@@ -173,6 +184,8 @@ impl Run {
                         break Err(error);
                     }
                 }
+                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
+                Ok(Turn::Pause) => std::thread::park_timeout(STORE_RETRY),
                 Ok(Turn::End) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -185,7 +198,19 @@ impl Run {
         for port in self.ports.values() {
             port.cancel(CancelReason::WorkerStops);
         }
-        self.submit_operations();
+        // Ends of jobs that came last are stored, so that the next process does not take them for lost.
+        while let Ok(command) = self.commands.try_recv() {
+            if matches!(command, WorkerCommand::Finished { .. }) {
+                self.command(command);
+                if self.perform().is_err() {
+                    break;
+                }
+            }
+        }
+        while self.submit_operations() == Submitted::Later {
+            // The writer's queue is full and it works on it.
+            std::thread::park_timeout(STORE_RETRY);
+        }
         self.writer.close();
         self.link.close(LINGER);
     }
@@ -197,11 +222,15 @@ impl Run {
         for answer in self.inbox.take() {
             self.store_answer(answer);
         }
-        // While the store or the link is behind, nothing new is taken from where it comes.
-        if self.operations.len() < OPERATIONS_HIGH && !self.outbox.is_high() {
+        // While the store or the link is behind, nothing more is read from the broker: it would only add to what waits.
+        // Commands are always taken, ends of jobs and the order to stop among them; tasks have their places.
+        let gated = self.is_gated();
+        if gated {
+            self.machine.not_listening(SystemClock::now());
+        } else {
             again |= self.receive()?;
-            again |= self.take_commands();
         }
+        again |= self.take_commands();
         let now = SystemClock::now();
         if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.machine.timeout(now);
@@ -211,15 +240,21 @@ impl Run {
             self.prune();
         }
         let stored = self.submit_operations();
+        if stored == Submitted::Closed {
+            return Ok(Turn::End);
+        }
         self.outbox.flush(&mut *self.link)?;
         if let Some(end) = self.stop_step()? {
             return Ok(end);
         }
-        if again {
+        if again || (gated && !self.is_gated()) {
             return Ok(Turn::Again);
         }
+        if gated {
+            return Ok(Turn::Pause);
+        }
         let mut deadline = [self.machine.next_deadline(), self.pruning.deadline()].into_iter().flatten().min();
-        if !stored {
+        if stored == Submitted::Later {
             deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
         }
         if let Some(stopping) = &self.stopping {
@@ -227,6 +262,10 @@ impl Run {
             deadline = Some(deadline.map_or(next, |deadline| deadline.min(next)));
         }
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
+    }
+
+    fn is_gated(&self) -> bool {
+        self.operations.len() >= OPERATIONS_HIGH || self.outbox.is_high()
     }
 
     fn statuses(&mut self) {
@@ -240,7 +279,9 @@ impl Run {
                 (_, None) => {}
             }
             self.connected = state == LinkState::Connected;
-            if self.connected {
+            if !self.connected {
+                self.machine.disconnected();
+            } else {
                 self.machine.connected(SystemClock::now());
                 if let Err(error) = self.perform() {
                     error!("worker {}: {error}", self.runner.identity);
@@ -253,7 +294,7 @@ impl Run {
     fn receive(&mut self) -> Result<bool, LinkError> {
         for _ in 0..TURN_MESSAGES {
             let Some(received) = self.link.try_receive()? else { return Ok(false) };
-            self.machine.message(SystemClock::now(), &received.frames);
+            self.machine.message(SystemClock::now(), &whole(received));
             self.perform()?;
         }
         Ok(true)
@@ -272,7 +313,10 @@ impl Run {
 
     fn command(&mut self, command: WorkerCommand) {
         match command {
-            WorkerCommand::Task { job, message } => self.task_message(&job, message),
+            WorkerCommand::Task { job, message, place } => {
+                self.place = Some(place);
+                self.task_message(&job, message);
+            }
             WorkerCommand::Finished { job, ending, reply, event } => {
                 self.ports.remove(&job);
                 self.machine.finished(SystemClock::now(), &job, ending, reply, event);
@@ -294,7 +338,6 @@ impl Run {
                     self.stopping = Some(Stopping { drained_by, aborted_by: None, said_goodbye: false });
                 }
             }
-            WorkerCommand::Nothing => {}
         }
     }
 
@@ -312,6 +355,7 @@ impl Run {
             TaskMessage::Stream(bytes) => self.machine.stream(job, bytes),
         };
         if let Err(reason) = taken {
+            self.place = None;
             debug!("worker {}: a message of job {job} was not sent: {reason}", self.runner.identity);
         }
     }
@@ -372,7 +416,11 @@ impl Run {
         if class == Class::Beat && !self.connected {
             return;
         }
-        self.outbox.push(frames, class);
+        let mut place = if class == Class::Data { self.place.take() } else { None };
+        if self.operations.len() >= OPERATIONS_HIGH {
+            self.held.extend(place.take());
+        }
+        self.outbox.push(frames, class, None, place);
     }
 
     fn load(&mut self, job: JobId, client: Identity) {
@@ -411,22 +459,32 @@ impl Run {
             WorkerNote::JobRefused { job, reason } => {
                 warn!(job_uuid = %job, "worker {worker}: refused job {job}: {reason}")
             }
+            WorkerNote::StartNotStored { job, error } => {
+                error!(job_uuid = %job, "worker {worker}: job {job} runs, but that could not be stored: {error}");
+            }
             WorkerNote::ResultNotStored { job, error } => {
                 error!(job_uuid = %job, "worker {worker}: the result of job {job} was sent but not stored: {error}");
             }
         }
     }
 
-    /// Hands gathered operations to the store's thread. `false`: its queue is full, try again soon.
-    fn submit_operations(&mut self) -> bool {
+    /// Hands gathered operations to the store's thread.
+    fn submit_operations(&mut self) -> Submitted {
         if self.operations.is_empty() {
-            return true;
+            return Submitted::Now;
         }
         match self.writer.try_submit(std::mem::take(&mut self.operations)) {
-            Ok(()) => true,
-            Err(error) => {
-                self.operations = error.into_operations();
-                false
+            Ok(()) => {
+                self.held.clear();
+                Submitted::Now
+            }
+            Err(SubmitError::Full(operations)) => {
+                self.operations = operations;
+                Submitted::Later
+            }
+            Err(SubmitError::Closed(lost)) => {
+                error!("worker {}: the store has ended, {} changes of jobs are lost", self.runner.identity, lost.len());
+                Submitted::Closed
             }
         }
     }
@@ -483,7 +541,10 @@ impl Run {
                     error!("worker {}: unfinished jobs cannot be read: {error}", self.runner.identity);
                     return;
                 }
-                Ok(Err(_)) | Err(_) => return,
+                Ok(Err(_)) | Err(_) => {
+                    error!("worker {}: unfinished jobs cannot be read: the store has ended", self.runner.identity);
+                    return;
+                }
             };
             let Some(last) = jobs.last() else { return };
             after = Some((last.received, last.id.clone()));
@@ -498,11 +559,20 @@ impl Run {
             Ok(request) => request,
             Err(error) => {
                 error!("worker {}: stored job {} cannot be read: {error}", self.runner.identity, job.id);
+                let result = TaskResult::failed(ResultStatus::Error, format!("the stored job cannot be read: {error}"));
+                let finish = WorkerOperation::Finish {
+                    id: job.id,
+                    state: WorkerState::Failed,
+                    at: SystemClock::unix(),
+                    payload: norfab_protocol::body::encode(&result),
+                };
+                self.operations.push((finish, None));
                 return;
             }
         };
         let started = job.state != WorkerState::Pending;
-        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent());
+        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent())
+            && job.attempts < ATTEMPTS_MAX;
         let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
         let new = NewJob { job: job.id, client: job.client, request, body: job.body, timeout: job.timeout };
         let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
@@ -526,7 +596,9 @@ impl Run {
             "receive_failures": counters.refused,
         });
         value["reconnects"] = counters.reconnects.into();
-        value["outbound_queue_depth"] = (self.outbox.len() + self.sender.depth()).into();
+        let store = self.writer.statistics();
+        value["store"] = json!({ "stored": store.stored, "refused": store.refused, "failed": store.failed });
+        value["outbound_queue_depth"] = self.outbox.len().max(self.places.taken()).into();
         value["running_jobs"] = self.machine.running().into();
         value["keepalives_sent"] = self.machine.keepalive().sent().into();
         value["keepalives_received"] = self.machine.keepalive().beats_received().into();
@@ -534,8 +606,19 @@ impl Run {
     }
 }
 
+/// What became of gathered operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Submitted {
+    Now,
+    /// The queue is full: try again soon.
+    Later,
+    /// The store's thread has ended, and with it the worker: it could promise nothing any more.
+    Closed,
+}
+
 enum Turn {
     Again,
+    Pause,
     Wait(Option<Duration>),
     End,
 }

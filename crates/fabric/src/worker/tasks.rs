@@ -15,13 +15,14 @@ use tracing::{Instrument, error, info};
 
 use super::run::WorkerCommand;
 use crate::clock::SystemClock;
-use crate::queue::{QueueError, QueueSender};
+use crate::queue::{Place, Places, QueueError, QueueSender};
 
 /// What all tasks of a worker share.
 pub(super) struct Runner {
     pub(super) identity: Identity,
     pub(super) service: Arc<Service>,
     pub(super) commands: QueueSender<WorkerCommand>,
+    pub(super) places: Places,
     pub(super) view: Arc<dyn WorkerView>,
     pub(super) runtime: Handle,
     pub(super) result_bytes_max: usize,
@@ -31,15 +32,16 @@ pub(super) struct Runner {
 struct Outlet {
     job: JobId,
     commands: QueueSender<WorkerCommand>,
+    places: Places,
     runtime: Handle,
 }
 
 impl Outlet {
-    fn wrap(&self, message: TaskMessage) -> WorkerCommand {
+    fn wrap(&self, message: TaskMessage, place: Place) -> WorkerCommand {
         if let TaskMessage::Event(event) = &message {
             log(event);
         }
-        WorkerCommand::Task { job: self.job.clone(), message }
+        WorkerCommand::Task { job: self.job.clone(), message, place }
     }
 }
 
@@ -76,26 +78,29 @@ fn send_error(error: QueueError) -> SendError {
 
 impl TaskOutlet for Outlet {
     fn try_send(&self, message: TaskMessage) -> Result<(), (SendError, TaskMessage)> {
-        self.commands.try_send(self.wrap(message)).map_err(|(error, command)| match command {
+        let place = match self.places.try_take() {
+            Ok(place) => place,
+            Err(error) => return Err((send_error(error), message)),
+        };
+        self.commands.try_send(self.wrap(message, place)).map_err(|(error, command)| match command {
             WorkerCommand::Task { message, .. } => (send_error(error), message),
             _ => unreachable!("the queue returns what it was given"),
         })
     }
 
     fn send(&self, message: TaskMessage) -> BoxFuture<'_, Result<(), SendError>> {
-        let command = self.wrap(message);
-        Box::pin(async move { self.commands.send(command).await.map_err(send_error) })
+        Box::pin(async move {
+            let place = self.places.take().await.map_err(send_error)?;
+            self.commands.send(self.wrap(message, place)).await.map_err(send_error)
+        })
     }
 
     fn send_blocking(&self, message: TaskMessage) -> Result<(), SendError> {
-        let command = self.wrap(message);
         // The usual case costs no runtime.
-        match self.commands.try_send(command) {
+        match self.try_send(message) {
             Ok(()) => Ok(()),
-            Err((QueueError::Stopped, _)) => Err(SendError::Stopped),
-            Err((QueueError::Full { .. }, command)) => {
-                self.runtime.block_on(self.commands.send(command)).map_err(send_error)
-            }
+            Err((SendError::Stopped, _)) => Err(SendError::Stopped),
+            Err((SendError::QueueFull(_), message)) => self.runtime.block_on(self.send(message)),
         }
     }
 }
@@ -104,7 +109,12 @@ impl TaskOutlet for Outlet {
 pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
     let StartJob { job, client, request, timeout, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
-    let outlet = Outlet { job: job.clone(), commands: runner.commands.clone(), runtime: runner.runtime.clone() };
+    let outlet = Outlet {
+        job: job.clone(),
+        commands: runner.commands.clone(),
+        places: runner.places.clone(),
+        runtime: runner.runtime.clone(),
+    };
     let parts = ContextParts {
         job: job.clone(),
         client,
@@ -128,7 +138,11 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
             log(&starting);
             let message = TaskMessage::Event(Box::new(starting));
             // A full queue costs the client a line of news, not the job.
-            if let Err(error) = runner.commands.send(WorkerCommand::Task { job: job.clone(), message }).await {
+            let said = async {
+                let place = runner.places.take().await?;
+                runner.commands.send(WorkerCommand::Task { job: job.clone(), message, place }).await
+            };
+            if let Err(error) = said.await {
                 info!(job_uuid = %job, "job {job}: no starting event: {error}");
             }
             let result = runner.service.run(context.clone(), args, kwargs).await;
