@@ -286,7 +286,7 @@ impl Job {
     /// is: each row names them all. What is not written is asked for again after a restart.
     pub(super) fn is_worth_a_row(&self) -> bool {
         let count = self.started.len() + self.completed.len();
-        count <= ROWS_WRITTEN_FIRST || count % ROWS_WRITTEN_FIRST == 0
+        count <= ROWS_WRITTEN_FIRST || count.is_multiple_of(ROWS_WRITTEN_FIRST)
     }
 
     /// Forgets that announced results were asked for: the next 202 is the one for the POST.
