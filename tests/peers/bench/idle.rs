@@ -12,29 +12,35 @@ use crate::machine::cpu_seconds;
 /// Time for the parts to settle after their start.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// Milliseconds of CPU that the broker uses in a minute, with one worker.
+/// Milliseconds of CPU that the broker uses in a minute, with one worker and one client.
 pub fn broker(plan: &Plan, side: Side) -> f64 {
-    idle(plan, side).0
+    idle(plan, side)[0]
 }
 
 /// Milliseconds of CPU that a process with one worker uses in a minute.
 pub fn worker(plan: &Plan, side: Side) -> f64 {
-    idle(plan, side).1
+    idle(plan, side)[1]
 }
 
-fn idle(plan: &Plan, side: Side) -> (f64, f64) {
+/// Milliseconds of CPU that a client uses in a minute.
+pub fn client(plan: &Plan, side: Side) -> f64 {
+    idle(plan, side)[2]
+}
+
+fn idle(plan: &Plan, side: Side) -> [f64; 3] {
     let site = Site::new(Security::Curve);
     let share = site.folder().join("share");
     std::fs::create_dir(&share).expect("a new folder");
     let site = site.with_worker("w0", json!({"service": "filesharing", "base_dir": share}));
     let broker = site.start_broker(side);
     let worker = site.start_worker(side, "w0");
+    let mut client = site.start_client(side, "client");
+    client.wait_for_workers(&["w0"]);
+    let processes = [broker.id(), worker.id(), client.peer().id()];
     thread::sleep(SETTLE);
     let seconds = plan.either(15, 60);
-    let used = || (cpu_seconds(broker.id()), cpu_seconds(worker.id()));
-    let before = used();
+    let before = processes.map(cpu_seconds);
     thread::sleep(Duration::from_secs(u64::from(seconds)));
-    let after = used();
-    let in_a_minute = |cpu_seconds: f64| cpu_seconds * 1e3 * 60.0 / f64::from(seconds);
-    (in_a_minute(after.0 - before.0), in_a_minute(after.1 - before.1))
+    let after = processes.map(cpu_seconds);
+    [0, 1, 2].map(|index| (after[index] - before[index]) * 1e3 * 60.0 / f64::from(seconds))
 }

@@ -59,6 +59,7 @@ const FIGURES: &[Figure] = &[
     },
     Figure { name: "idle_cpu_broker", unit: "ms/min", better: Better::Lower, measure: idle::broker, limit: None },
     Figure { name: "idle_cpu_worker", unit: "ms/min", better: Better::Lower, measure: idle::worker, limit: None },
+    Figure { name: "idle_cpu_client", unit: "ms/min", better: Better::Lower, measure: idle::client, limit: None },
     Figure {
         name: "worker_memory_first",
         unit: "MB",
