@@ -46,6 +46,17 @@ const DIFFERENCES: &[Difference] = &[
         ],
     },
     Difference {
+        reason: "a worker that says anything is alive, though its beats are late",
+        places: &[
+            ("get_to_vanished_worker", "client-1 ours RESPONSE 202"),
+            ("get_to_vanished_worker", "client-1 theirs RESPONSE 400"),
+            ("get_to_vanished_worker", "dummy-2 ours GET"),
+            ("partial_result_then_vanished_worker", "client-1 ours RESPONSE 202"),
+            ("partial_result_then_vanished_worker", "client-1 theirs RESPONSE 202"),
+            ("partial_result_then_vanished_worker", "dummy-2 ours GET"),
+        ],
+    },
+    Difference {
         reason: "DELETE reaches the workers and is answered with 202: it cancels",
         places: &[
             ("client_delete_accepted_but_ignored", "dummy-1 ours DELETE"),

@@ -100,7 +100,9 @@ impl World {
         let client = &mut self.clients[index];
         client.process += 1;
         client.alive_since = now;
-        client.machine = Some(Client::new(ClientConfig::default()));
+        let mut machine = Client::new(ClientConfig::default());
+        machine.disconnected();
+        client.machine = Some(machine);
         let restored: Vec<RestoredClientJob> = client
             .rows
             .0
@@ -193,6 +195,14 @@ impl World {
         }
     }
 
+    pub(crate) fn client_connected(&mut self, index: usize) {
+        let now = self.agenda.now();
+        if let Some(machine) = &mut self.clients[index].machine {
+            machine.connected(now);
+            self.drain_client(index);
+        }
+    }
+
     pub(crate) fn client_message(&mut self, index: usize, frames: &Frames) {
         let now = self.agenda.now();
         if let Some(machine) = &mut self.clients[index].machine {
@@ -244,7 +254,8 @@ impl World {
             let client = &mut self.clients[index];
             let Some(output) = client.machine.as_mut().and_then(Client::poll_output) else { break };
             match output {
-                ClientOutput::Send(frames) => client.wire.send(frames, Class::Data),
+                ClientOutput::Send(frames, job) => client.wire.send(frames, Class::Data, job),
+                ClientOutput::Forget(job) => client.wire.forget_job(&job),
                 ClientOutput::Store(operation, token) => {
                     if let ClientStoreOperation::Progress(progress) = &operation {
                         self.watch.progressed(&progress.job, progress.state);

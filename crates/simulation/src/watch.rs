@@ -38,8 +38,6 @@ pub struct Counts {
     pub ended: [u64; 4],
     /// Tasks begun.
     pub starts: u64,
-    /// Tasks that were begun a second time, because the crash came before the disk knew of the first.
-    pub restarts_unknown: u64,
     /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
     pub second_workers: u64,
     /// Faults that happened.
@@ -55,7 +53,6 @@ impl Counts {
             *sum += count;
         }
         self.starts += other.starts;
-        self.restarts_unknown += other.restarts_unknown;
         self.second_workers += other.second_workers;
         self.faults += other.faults;
         self.messages += other.messages;
@@ -67,10 +64,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} tasks begun ({} again after a crash that the disk did not see coming, {} on a second \
-             worker after the broker forgot the first); jobs: {completed} completed, {failed} failed, {stale} stale, \
-             {cancelled} cancelled",
-            self.faults, self.messages, self.starts, self.restarts_unknown, self.second_workers
+            "{} faults, {} messages, {} tasks begun ({} on a second worker after the broker forgot the first); jobs: {completed} \
+             completed, {failed} failed, {stale} stale, {cancelled} cancelled",
+            self.faults, self.messages, self.starts, self.second_workers
         )
     }
 }
@@ -80,8 +76,6 @@ impl fmt::Display for Counts {
 pub struct Watch {
     jobs: BTreeMap<JobId, WatchedJob>,
     starts: BTreeMap<JobId, Vec<Identity>>,
-    /// Starts that a crash took from the disk.
-    lost_starts: BTreeSet<(JobId, Identity)>,
     stored_results: BTreeMap<(JobId, Identity), Instant>,
     disturbed: Instant,
     loses_broker: bool,
@@ -97,7 +91,6 @@ impl Watch {
         Self {
             jobs: BTreeMap::new(),
             starts: BTreeMap::new(),
-            lost_starts: BTreeSet::new(),
             stored_results: BTreeMap::new(),
             disturbed: now,
             loses_broker,
@@ -239,11 +232,7 @@ impl Watch {
         let other = !workers.is_empty() && !again;
         workers.push(worker.clone());
         if again {
-            if self.lost_starts.remove(&(job.clone(), worker.clone())) {
-                self.counts.restarts_unknown += 1;
-            } else {
-                self.fail(format!("job {job} runs twice on {worker}"));
-            }
+            self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
             if self.loses_broker {
@@ -251,13 +240,6 @@ impl Watch {
             } else {
                 self.fail(format!("job {job} for any runs on {worker} and on another worker"));
             }
-        }
-    }
-
-    /// A worker's process begins with a job that its disk does not know as begun.
-    pub fn restored_unstarted(&mut self, job: &JobId, worker: &Identity) {
-        if self.starts.get(job).is_some_and(|workers| workers.contains(worker)) {
-            self.lost_starts.insert((job.clone(), worker.clone()));
         }
     }
 
@@ -295,5 +277,7 @@ fn may_follow(before: JobState, after: JobState) -> bool {
         JobState::Started | JobState::Waiting => 3,
         JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
     };
-    !before.is_final() && rank(before) <= rank(after)
+    // Back only where the one worker that had it did not take it, and another is looked for.
+    let elsewhere = before == JobState::Dispatched && after == JobState::Submitting;
+    !before.is_final() && (rank(before) <= rank(after) || elsewhere)
 }

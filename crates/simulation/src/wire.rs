@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use norfab_protocol::frame::Frames;
+use norfab_protocol::name::JobId;
 use norfab_protocol::worker::Class;
 
 /// Most messages that wait for a connection: what the bounded queue of an owner and its socket hold.
@@ -17,7 +18,7 @@ pub struct Wire {
     /// Whether there is one.
     pub up: bool,
     /// Messages of the peer that wait for it.
-    outbox: VecDeque<Frames>,
+    outbox: VecDeque<(Frames, Option<JobId>)>,
     /// READY goes before them.
     first: Option<Frames>,
     last_to_broker: Instant,
@@ -59,16 +60,21 @@ impl Wire {
         self.spoke = false;
     }
 
-    /// The peer sends. What cannot leave yet waits, but for beats.
-    pub fn send(&mut self, frames: Frames, class: Class) {
+    /// The peer sends. What cannot leave yet waits, but for beats. With a job: until that is forgotten.
+    pub fn send(&mut self, frames: Frames, class: Class, job: Option<JobId>) {
         match class {
             Class::First => self.first = Some(frames),
             Class::Beat if !self.up => {}
             Class::Beat | Class::Data => {
                 assert!(self.outbox.len() < OUTBOX_MAX, "a queue without a bound");
-                self.outbox.push_back(frames);
+                self.outbox.push_back((frames, job));
             }
         }
+    }
+
+    /// What waits about a job is thrown away.
+    pub fn forget_job(&mut self, job: &JobId) {
+        self.outbox.retain(|(_, about)| about.as_ref() != Some(job));
     }
 
     /// The next message of the peer that leaves now.
@@ -76,7 +82,7 @@ impl Wire {
         if !self.up {
             return None;
         }
-        self.first.take().or_else(|| self.outbox.pop_front())
+        self.first.take().or_else(|| self.outbox.pop_front().map(|(frames, _)| frames))
     }
 
     /// When a message to the broker arrives that leaves now: never before one that left earlier.

@@ -151,9 +151,6 @@ impl World {
             })
             .collect();
         for job in restored {
-            if !job.started {
-                self.watch.restored_unstarted(&job.new.job, &self.workers[index].identity);
-            }
             if let Some(machine) = &mut self.workers[index].machine {
                 machine.restore(now, job);
             }
@@ -286,7 +283,7 @@ impl World {
                         Ok(message) => self.watch.worker_says(&worker.identity, &message, &worker.rows),
                         Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
                     }
-                    worker.wire.send(frames, class);
+                    worker.wire.send(frames, class, None);
                 }
                 WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
                 WorkerOutput::Load { job, client } => worker.writer.push(WorkerItem::Load(job, client)),

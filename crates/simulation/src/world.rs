@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use norfab_protocol::client::Client;
 use norfab_protocol::frame::Frames;
 use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::worker::Worker;
 
 use crate::agenda::Agenda;
 use crate::broker::BrokerNode;
@@ -307,6 +309,10 @@ impl World {
         let wire = self.wire(peer);
         wire.drop_connection();
         let epoch = wire.epoch;
+        match peer {
+            Peer::Client(index) => self.clients[index].machine.as_mut().map(Client::disconnected),
+            Peer::Worker(index) => self.workers[index].machine.as_mut().map(Worker::disconnected),
+        };
         let delay = Duration::from_millis(10) + up_to(&mut self.random, RECONNECT_MAX);
         self.agenda.after(delay, Occurrence::Connect(peer, epoch));
     }
@@ -330,7 +336,7 @@ impl World {
         self.wire(peer).connect();
         match peer {
             Peer::Worker(index) => self.worker_connected(index),
-            Peer::Client(_) => self.flush(peer),
+            Peer::Client(index) => self.client_connected(index),
         }
     }
 

@@ -28,6 +28,7 @@ pub enum ClientOperation {
     Answer { job: u8, worker: Option<u8>, question: u8 },
     Credit { job: u8, offset: u64 },
     Cancel { job: u8 },
+    Connected { connected: bool },
 }
 
 const COMMANDS: &[&str] = &["0x05", "0x08", "0x09", "0x11", "0x02"];
@@ -176,17 +177,21 @@ impl Run {
                 self.client.answer(&job_id(*job), worker.as_ref(), &response);
             }
             ClientOperation::Credit { job, offset } => self.client.credit(&job_id(*job), None, *offset),
+            ClientOperation::Connected { connected: true } => self.client.connected(self.now),
+            ClientOperation::Connected { connected: false } => self.client.disconnected(),
             ClientOperation::Cancel { job } => self.client.cancel(self.now, &job_id(*job), "test", None),
         }
     }
 
     fn drain(&mut self) {
         let mut outputs = 0;
+        let mut forgotten = Vec::new();
         while let Some(output) = self.client.poll_output() {
             outputs += 1;
             assert!(outputs <= OUTPUTS_MAX, "one input has few outputs");
             match output {
-                ClientOutput::Send(message) => {
+                ClientOutput::Forget(job) => forgotten.push(job),
+                ClientOutput::Send(message, _) => {
                     let message = ClientMessage::decode(&message).expect("the broker can read what we send");
                     if message.command == ClientCommand::Post {
                         assert!(self.stored.contains(&message.job), "{} is stored before it is posted", message.job);
@@ -226,6 +231,7 @@ impl Run {
                 ClientOutput::Note(_) => {}
             }
         }
+        assert!(forgotten.iter().all(|job| !self.open.contains_key(job)), "only what has ended is forgotten");
     }
 }
 
@@ -238,5 +244,7 @@ fn may_follow(before: JobState, after: JobState) -> bool {
         JobState::Started | JobState::Waiting => 3,
         JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
     };
-    !before.is_final() && rank(before) <= rank(after)
+    // Back only where the one worker that had it did not take it, and another is looked for.
+    let elsewhere = before == JobState::Dispatched && after == JobState::Submitting;
+    !before.is_final() && (rank(before) <= rank(after) || elsewhere)
 }

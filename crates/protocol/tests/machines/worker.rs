@@ -192,6 +192,10 @@ impl Run {
                     Ok(())
                 }
             }
+            WorkerStoreOperation::Started(job) => {
+                // The job is in the store, or its insert failed and this fails with it.
+                if fails || !self.store.contains_key(&job) { failed() } else { Ok(()) }
+            }
             other => panic!("{other:?} has no token"),
         };
         self.worker.stored(self.now, token, outcome);
