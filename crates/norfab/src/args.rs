@@ -1,5 +1,6 @@
 //! What is typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,7 +8,13 @@ use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
-#[command(name = "norfab", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "norfab",
+    version,
+    about = "Network automations fabric: one broker, many workers, many clients",
+    after_help = EXIT_CODES,
+    max_term_width = 100
+)]
 pub struct Args {
     /// What all commands share.
     #[command(flatten)]
@@ -17,32 +24,54 @@ pub struct Args {
     pub command: Command,
 }
 
+/// What `norfab -h` says about the end.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  all went well; no worker failed
+    1  a worker failed, a job did not complete, a file was not there
+    2  the command line is wrong
+    3  the broker cannot be reached, or refuses
+    4  nobody answered in time
+    5  the inventory, a key, a name or a folder is wrong
+  130  Ctrl-C
+  143  SIGTERM
+
+A first fabric: norfab demo. One of your own: norfab init lab && cd lab && norfab up";
+
+/// Where help lists what all commands share: behind what only one has.
+const GLOBAL: &str = "Options of all commands";
+
 /// What all commands share.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
-    /// The inventory file
-    #[arg(short, long, global = true, env = "NORFAB_INVENTORY", value_name = "FILE")]
-    pub inventory: Option<PathBuf>,
+    /// The inventory file, or its folder; ./inventory.yaml unless given
+    #[arg(short, long, global = true, env = "NORFAB_INVENTORY", value_name = "FILE", hide_env_values = true)]
+    #[arg(help_heading = GLOBAL, display_order = 100)]
+    pub inventory: Option<OsString>,
     /// Folder of keys, job databases and logs; the inventory's folder unless given
-    #[arg(long, global = true, env = "NORFAB_BASE_DIR", value_name = "DIR")]
-    pub base_dir: Option<PathBuf>,
+    #[arg(long, global = true, env = "NORFAB_BASE_DIR", value_name = "DIR", hide_env_values = true)]
+    #[arg(help_heading = GLOBAL, display_order = 101)]
+    pub base_dir: Option<OsString>,
     /// The broker's endpoint, in place of the inventory's
-    #[arg(long, global = true, env = "NORFAB_ENDPOINT", value_name = "ENDPOINT")]
+    #[arg(long, global = true, env = "NORFAB_ENDPOINT", value_name = "ENDPOINT", hide_env_values = true)]
+    #[arg(help_heading = GLOBAL, display_order = 102)]
     pub endpoint: Option<String>,
     /// The broker's public key (40 characters), or 'none' for a broker without encryption
-    #[arg(long, global = true, env = "NORFAB_BROKER_KEY", value_name = "KEY")]
+    #[arg(long, global = true, env = "NORFAB_BROKER_KEY", value_name = "KEY", hide_env_values = true)]
+    #[arg(help_heading = GLOBAL, display_order = 103, allow_hyphen_values = true)]
     pub broker_key: Option<String>,
     /// This client's name in the fabric
-    #[arg(long, global = true, env = "NORFAB_NAME", value_name = "NAME")]
+    #[arg(long, global = true, env = "NORFAB_NAME", value_name = "NAME", hide_env_values = true)]
+    #[arg(help_heading = GLOBAL, display_order = 104)]
     pub name: Option<String>,
     /// Print JSON on standard output
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = GLOBAL, display_order = 105)]
     pub json: bool,
     /// More on standard error; twice for more still
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 106)]
     pub verbose: u8,
     /// Less on standard error
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 107)]
     pub quiet: u8,
 }
 
@@ -74,7 +103,7 @@ pub enum Command {
     Run(RunArgs),
     /// Ask the broker itself
     Mmi {
-        /// The service: mmi.service.broker or sid.service.broker
+        /// The service of the broker: mmi.service.broker or sid.service.broker
         service: String,
         /// The task
         task: String,
@@ -82,7 +111,7 @@ pub enum Command {
         #[arg(value_name = "KEY=VALUE")]
         arguments: Vec<String>,
         /// How long to wait for the answer, such as 5s
-        #[arg(long, default_value = "10s", value_parser = duration)]
+        #[arg(short, long, default_value = "10s", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
     },
     /// Files that workers share
@@ -96,26 +125,26 @@ pub enum Command {
         /// One job with its results and events
         uuid: Option<String>,
         /// Show so many
-        #[arg(long, default_value_t = 20)]
+        #[arg(long, default_value_t = 20, value_name = "COUNT")]
         last: usize,
-        /// How long to wait for an unfinished job
-        #[arg(long, default_value = "2s", value_parser = duration)]
+        /// How long to wait for a job that has not ended
+        #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
         wait: Duration,
     },
     /// Show the workers that are registered
     Workers {
         /// Of this service only
-        #[arg(long)]
+        #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
     },
     /// Show the tasks of a service
     Tasks {
         /// The service
         service: String,
-        /// One task with its arguments
+        /// The task, to see its arguments
         task: Option<String>,
         /// Ask this worker
-        #[arg(long, default_value = "any")]
+        #[arg(long, default_value = "any", value_name = "NAME")]
         worker: String,
     },
     /// Show the inventory, or a worker's merged data, with secrets masked
@@ -128,7 +157,7 @@ pub enum Command {
     },
     /// Show the broker's public key and what others put into their inventory
     BrokerKey,
-    /// Show a whole fabric at work, without any preparation
+    /// Show a whole fabric at work; needs no preparation and leaves nothing
     Demo,
 }
 
@@ -146,7 +175,7 @@ pub struct RunArgs {
     #[arg(short, long, default_value = "all", value_name = "any|all|A,B")]
     pub workers: String,
     /// How long to wait, such as 90s, 10m, 2h
-    #[arg(short, long, default_value = "10m", value_parser = duration)]
+    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
     /// Submit and do not wait
     #[arg(long)]
@@ -154,8 +183,8 @@ pub struct RunArgs {
     /// How to show events on standard error
     #[arg(long, value_enum, default_value_t = Events::Text)]
     pub events: Events,
-    /// The answer to questions of the task, as JSON
-    #[arg(long, value_name = "JSON")]
+    /// The answer to questions of the task, as JSON: true, '"text"'
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub answer: Option<String>,
 }
 
@@ -168,8 +197,8 @@ pub enum FilesCommand {
         url: String,
         /// Where to; its own name in the current folder unless given, '-' for standard output
         dest: Option<PathBuf>,
-        /// How long to wait
-        #[arg(long, default_value = "10m", value_parser = duration)]
+        /// How long to wait, such as 90s, 10m, 2h
+        #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
     },
 }

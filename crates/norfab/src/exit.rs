@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// How the process ends. The numbers are part of the interface: see docs/exit-codes.md.
+/// How the process ends. The numbers are part of the interface: see docs/commands/README.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// All went well; no worker failed.
@@ -19,6 +19,8 @@ pub enum Code {
     Configuration = 5,
     /// Ctrl-C.
     Interrupted = 130,
+    /// SIGTERM.
+    Terminated = 143,
 }
 
 impl From<Code> for ExitCode {

@@ -10,6 +10,7 @@ mod exit;
 mod printer;
 mod prompt;
 mod services;
+mod signals;
 mod site;
 
 use std::process::ExitCode;
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("error: cannot start: {error}");
+            printer::error(&format!("cannot start: {error}"));
             return exit::Code::Failed.into();
         }
     };

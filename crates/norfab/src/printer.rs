@@ -1,17 +1,63 @@
 //! Standard output carries data, standard error everything else.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use norfab_fabric::client::JobReport;
+use norfab_fabric::client::{JobReport, WorkerReport};
 use norfab_protocol::body::{Event, Resource};
-use norfab_protocol::client::JobState;
+use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::{Identity, TaskResult};
 use serde_json::{Map, Value, json};
 
 /// One line of output. A reader that has gone away (`| head`) is no error.
 pub fn line(text: &str) {
-    writeln!(std::io::stdout().lock(), "{text}").ok();
+    write_line(&mut std::io::stdout().lock(), text);
+}
+
+/// One line on standard error.
+pub fn remark(text: &str) {
+    write_line(&mut std::io::stderr().lock(), text);
+}
+
+/// What went wrong, on standard error.
+pub fn error(text: &str) {
+    remark(&format!("error: {text}"));
+}
+
+/// What may be wrong, on standard error.
+pub fn warning(text: &str) {
+    remark(&format!("warning: {text}"));
+}
+
+/// A question on standard error: what is typed stands behind it.
+pub fn prompt(text: &str) {
+    let mut err = std::io::stderr().lock();
+    err.write_all(text.as_bytes()).and_then(|()| err.flush()).ok();
+}
+
+/// In one call, so that lines of several threads do not mix.
+fn write_line(out: &mut impl Write, text: &str) {
+    out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).ok();
+}
+
+/// A text on one line, whatever it holds: what peers sent must not steer the terminal.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_steering) {
+        return Cow::Borrowed(text);
+    }
+    text.chars()
+        .flat_map(|character| {
+            let escaped = is_steering(character).then(|| character.escape_default());
+            let plain = escaped.is_none().then_some(character);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+/// Control characters but the tabulator.
+fn is_steering(character: char) -> bool {
+    character.is_control() && character != '\t'
 }
 
 /// A document.
@@ -25,10 +71,13 @@ pub fn json_line(value: &Value) {
     line(&value.to_string());
 }
 
+/// Blanks between two columns.
+const COLUMN_GAP: u16 = 2;
+
 /// Rows with these columns. No rows: a remark on standard error, so that scripts read nothing.
 pub fn table(columns: &[&str], rows: &[Value]) {
     if rows.is_empty() {
-        eprintln!("nothing to show");
+        remark("nothing to show");
         return;
     }
     let mut table = Table::new();
@@ -37,6 +86,9 @@ pub fn table(columns: &[&str], rows: &[Value]) {
     for row in rows {
         table.add_row(columns.iter().map(|column| plain(&row[*column])));
     }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, COLUMN_GAP));
+    }
     for text in table.to_string().lines() {
         line(text.trim_end());
     }
@@ -44,7 +96,7 @@ pub fn table(columns: &[&str], rows: &[Value]) {
 
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => printable(text).into_owned(),
         Value::Null => String::new(),
         other => other.to_string(),
     }
@@ -58,7 +110,7 @@ pub fn nested(value: &Value, indent: usize) {
         Value::Array(list) if list.is_empty() => line(&format!("{pad}[]")),
         Value::Object(map) => {
             for (key, value) in map {
-                entry(&format!("{pad}{key}:"), value, indent);
+                entry(&format!("{pad}{}:", printable(key)), value, indent);
             }
         }
         Value::Array(list) => {
@@ -66,7 +118,7 @@ pub fn nested(value: &Value, indent: usize) {
                 entry(&format!("{pad}-"), value, indent);
             }
         }
-        Value::String(text) => text.lines().for_each(|text| line(&format!("{pad}{text}"))),
+        Value::String(text) => text.lines().for_each(|text| line(&format!("{pad}{}", printable(text)))),
         other => line(&format!("{pad}{other}")),
     }
 }
@@ -83,20 +135,10 @@ fn entry(head: &str, value: &Value, indent: usize) {
             line(head);
             nested(value, indent + 2);
         }
-        Value::String(text) => line(format!("{head} {text}").trim_end()),
+        Value::String(text) => line(format!("{head} {}", printable(text)).trim_end()),
         Value::Null => line(&format!("{head} null")),
         other => line(&format!("{head} {other}")),
     }
-}
-
-/// An event for people, on standard error.
-pub fn event(event: &Event) {
-    eprintln!("{}", event_text(event));
-}
-
-/// An event for programs, on standard error.
-pub fn event_line(body: &[u8]) {
-    eprintln!("{}", String::from_utf8_lossy(body));
 }
 
 /// An event as a line: time, severity, worker, state, task, what it is about, message.
@@ -104,13 +146,18 @@ pub fn event_text(event: &Event) -> String {
     let time = event.timestamp.rsplit(' ').next().unwrap_or_default();
     let status = serde_json::to_value(event.status).map(|status| plain(&status)).unwrap_or_default();
     let resource = match &event.resource {
-        Resource::One(one) => format!(" [{one}]"),
+        Resource::One(one) => format!(" [{}]", printable(one)),
         Resource::Many(many) if many.is_empty() => String::new(),
-        Resource::Many(many) => format!(" [{}]", many.join(", ")),
+        Resource::Many(many) => format!(" [{}]", printable(&many.join(", "))),
     };
     format!(
-        "{time} {:8} {:16} {status} {}.{}{resource} {}",
-        event.severity, event.worker, event.service, event.task, event.message
+        "{} {:8} {:16} {status} {}.{}{resource} {}",
+        printable(time),
+        event.severity,
+        event.worker,
+        event.service,
+        printable(&event.task),
+        printable(&event.message)
     )
 }
 
@@ -119,47 +166,61 @@ pub fn names(names: &[Identity]) -> String {
     names.iter().map(Identity::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// What a job returned: data on standard output, what went wrong on standard error.
-pub fn report(as_json: bool, service: &str, task: &str, report: &JobReport) {
-    let results = report.results();
-    if as_json {
-        let results: Map<String, Value> = results
-            .iter()
-            .map(|(worker, result)| (worker.to_string(), serde_json::to_value(result).unwrap_or(Value::Null)))
-            .collect();
-        json(&json!({
-            "uuid": report.id,
-            "service": service,
-            "task": task,
-            "status": state(report.state),
-            "errors": report.errors,
-            "results": results,
-        }));
-        return;
-    }
-    for (worker, result) in &results {
-        one_result(worker, result);
-    }
-    if report.state != JobState::Completed {
-        for error in &report.errors {
-            eprintln!("error: {error}");
-        }
-    }
+/// What a job returned, as one document.
+pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
+    let results: Map<String, Value> =
+        report.results().iter().map(|(worker, result)| (worker.to_string(), result_document(result))).collect();
+    json!({
+        "uuid": report.id,
+        "service": service,
+        "task": task,
+        "status": state(report.state),
+        "errors": report.errors,
+        "results": results,
+    })
 }
 
-fn one_result(worker: &Identity, result: &TaskResult) {
-    line(&format!("{worker}:"));
-    let value = result.value().unwrap_or(Value::Null);
-    match &value {
-        Value::Null if result.failed => {}
-        value => nested(value, 2),
+/// A result as it is; one that is nested too deeply for a document has its JSON as text.
+fn result_document(result: &TaskResult) -> Value {
+    serde_json::to_value(result).unwrap_or_else(|_| {
+        let text = Value::from(result.result.get());
+        let mut document = json!(TaskResult { result: TaskResult::default().result, ..result.clone() });
+        document["result"] = text;
+        document
+    })
+}
+
+/// What workers returned, for people. What went wrong comes back: it is for standard error.
+pub fn results(report: &JobReport) -> Vec<String> {
+    let mut errors = Vec::new();
+    for (worker, result) in report.results() {
+        let value = result.value().unwrap_or_else(|| result.result.get().into());
+        if !(result.failed && value.is_null()) {
+            line(&format!("{worker}:"));
+            nested(&value, 2);
+        }
+        for message in &result.messages {
+            for text in message.lines() {
+                remark(&format!("{worker}: {}", printable(text)));
+            }
+        }
+        match report.workers.get(&worker) {
+            Some(WorkerReport::Missing(Lost::Expired)) => {
+                errors.push(format!("worker {worker} returned no result in time; it may still be at work"));
+            }
+            _ if result.failed => errors.push(failed(&worker, &result)),
+            _ => {}
+        }
     }
-    for message in &result.messages {
-        eprintln!("{worker}: {message}");
-    }
-    if result.failed {
-        let errors = if result.errors.is_empty() { "it gives no reason".to_owned() } else { result.errors.join("\n") };
-        eprintln!("error: worker {worker} failed: {errors}");
+    errors
+}
+
+fn failed(worker: &Identity, result: &TaskResult) -> String {
+    let lines: Vec<_> = result.errors.iter().flat_map(|error| error.lines()).map(printable).collect();
+    match &lines[..] {
+        [] => format!("worker {worker} failed and gives no reason"),
+        [only] => format!("worker {worker} failed: {only}"),
+        several => format!("worker {worker} failed:\n  {}", several.join("\n  ")),
     }
 }
 
@@ -175,5 +236,29 @@ pub fn state(state: JobState) -> &'static str {
         JobState::Failed => "FAILED",
         JobState::Stale => "STALE",
         JobState::Cancelled => "CANCELLED",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_peers_sent_cannot_steer_the_terminal() {
+        assert_eq!(printable("plain\tünï"), "plain\tünï");
+        assert_eq!(printable("a\u{1b}[2Jb\r\nc"), "a\\u{1b}[2Jb\\r\\nc");
+    }
+
+    #[test]
+    fn several_lines_of_an_error_stay_together() {
+        let worker = Identity::parse("w1").expect("a name");
+        let of = |errors: &[&str]| {
+            let mut result = TaskResult::failed(norfab_protocol::ResultStatus::Error, "");
+            result.errors = errors.iter().map(|error| (*error).to_owned()).collect();
+            failed(&worker, &result)
+        };
+        assert_eq!(of(&[]), "worker w1 failed and gives no reason");
+        assert_eq!(of(&["no"]), "worker w1 failed: no");
+        assert_eq!(of(&["Traceback:\n  line 1", "no"]), "worker w1 failed:\n  Traceback:\n    line 1\n  no");
     }
 }

@@ -14,28 +14,67 @@ pub fn run(global: &Global) -> Result<Code, Failure> {
             "this broker does not encrypt (broker.zmq_auth is false in inventory.yaml): it has no key to show",
         ));
     }
-    let keys = site.broker_keys()?;
-    let (_, file) = site.broker_key_files();
-    let public_key = keys.public.to_string();
-    let fingerprint = keys.public.fingerprint();
-    let endpoint = site.endpoint().unwrap_or("tcp://BROKER:5555").to_owned();
+    let (secret_file, public_file) = site.broker_key_files();
+    let foreign = if secret_file.exists() { None } else { site.foreign_broker_key()? };
+    // On a host that only knows a broker elsewhere, keys of its own would mislead everyone here.
+    let (key, file) = match foreign {
+        Some(key) => (key, None),
+        None => (site.broker_keys()?.public, Some(public_file.display().to_string())),
+    };
+    let (public_key, fingerprint) = (key.to_string(), key.fingerprint());
+    let endpoint = site.endpoint().unwrap_or("tcp://BROKER:5555");
     if global.json {
         printer::json(&json!({
             "public_key": public_key,
             "fingerprint": fingerprint,
-            "file": file.display().to_string(),
+            "file": file,
             "endpoint": endpoint,
         }));
         return Ok(Code::Ok);
     }
     printer::line(&format!("public key:  {public_key}"));
     printer::line(&format!("fingerprint: {fingerprint}"));
-    printer::line(&format!("file:        {}", file.display()));
+    printer::line(&format!(
+        "file:        {}",
+        file.as_deref().unwrap_or("none: the key was given, the broker is elsewhere")
+    ));
     printer::line("");
     printer::line("into inventory.yaml of workers and clients on other hosts:");
     printer::line("");
     printer::line("broker:");
     printer::line(&format!("  endpoint: \"{endpoint}\""));
-    printer::line(&format!("  shared_key: '{public_key}'"));
+    printer::line(&format!("  shared_key: {}", inventory_text(&public_key)));
+    if ["*", "0.0.0.0", "[::]", "127.", "[::1]", "localhost"].iter().any(|host| endpoint.contains(&format!("//{host}")))
+    {
+        printer::line("");
+        printer::line(&format!("(other hosts reach this broker under this host's name or address, not at {endpoint})"));
+    }
     Ok(Code::Ok)
+}
+
+/// A key as it stands in an inventory. Its characters may happen to begin a template.
+fn inventory_text(key: &str) -> String {
+    if ["{{", "{%", "{#"].iter().any(|begin| key.contains(begin)) {
+        return format!("'{{% raw %}}{key}{{% endraw %}}'");
+    }
+    format!("'{key}'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use norfab_inventory::{Inventory, LoadOptions};
+
+    #[test]
+    fn a_key_that_looks_like_a_template_can_be_pasted_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("inventory.yaml");
+        for begin in ["{{", "{%", "{#", "#}", "%}", "ab"] {
+            let key = format!("{begin}{}", "x".repeat(38));
+            let text = format!("broker:\n  endpoint: tcp://127.0.0.1:1\n  shared_key: {}\n", inventory_text(&key));
+            std::fs::write(&file, text).expect("written");
+            let inventory = Inventory::load(&file, &LoadOptions::default()).expect("it is read");
+            assert_eq!(inventory.broker.public_key, Some(key));
+        }
+    }
 }

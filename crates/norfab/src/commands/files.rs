@@ -1,6 +1,7 @@
 //! `norfab files`: files that workers share.
 
-use std::io::{IsTerminal, Write};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,41 +20,41 @@ pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure
 }
 
 async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
-    let name = url.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned);
-    let name = name.ok_or_else(|| Failure::usage(format!("'{url}' names no file: write nf://PATH/TO/FILE")))?;
+    let path = url.strip_prefix("nf://").ok_or_else(|| Failure::usage(FetchError::Url(url.to_owned()).to_string()))?;
+    let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
+    let name =
+        name.ok_or_else(|| Failure::usage(format!("'{url}' names no file: write nf://PATH/TO/FILE")))?.to_owned();
     let to_stdout = dest.as_deref() == Some(Path::new("-"));
-    let folder = tempfile::tempdir().map_err(Failure::failed)?;
-    let target = match dest {
-        _ if to_stdout => folder.path().join("file"),
-        Some(dest) if dest.is_dir() => dest.join(&name),
-        Some(dest) => dest,
-        None => PathBuf::from(&name),
+    let folder = if to_stdout { Some(tempfile::tempdir().map_err(Failure::failed)?) } else { None };
+    let target = match (&folder, dest) {
+        (Some(folder), _) => folder.path().join("file"),
+        (None, Some(dest)) if is_folder(&dest) => dest.join(&name),
+        (None, Some(dest)) => dest,
+        (None, None) => PathBuf::from(&name),
     };
     let connected = Connected::new(global).await?;
-    let bar = !global.json && global.quiet == 0 && !to_stdout && std::io::stderr().is_terminal();
-    let mut shown = u64::MAX;
-    let fetched = connected
-        .client
-        .fetch_file(url, &target, timeout, |bytes, size| {
-            let percent = (bytes * 100).checked_div(size).unwrap_or(100);
-            if bar && percent != shown {
-                shown = percent;
-                eprint!("\r{name}: {percent:3} % of {size} bytes");
-            }
-        })
-        .await;
+    let mut progress = Progress::new(global, &name);
+    let fetched = connected.client.fetch_file(url, &target, timeout, |bytes, size| progress.show(bytes, size)).await;
     connected.client.stop().await;
-    if bar && shown != u64::MAX {
-        eprintln!();
-    }
+    progress.end();
     let fetched = fetched.map_err(|error| match &error {
+        // The broker found nobody; its words name no way out.
+        FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => Failure::failed(
+            "no file sharing worker is registered: 'norfab up' starts one with the broker, 'norfab workers' shows who is there",
+        ),
         FetchError::Url(_) => Failure::usage(error.to_string()),
+        FetchError::Write { .. } => Failure::configuration(&error),
         _ => Failure::failed(&error),
     })?;
     if to_stdout {
-        let content = std::fs::read(&target).map_err(Failure::failed)?;
-        std::io::stdout().write_all(&content).map_err(Failure::failed)?;
-    } else if global.json {
+        let mut file = File::open(&target).map_err(Failure::failed)?;
+        match std::io::copy(&mut file, &mut std::io::stdout().lock()) {
+            // A reader that has seen enough (`| head`) is no error.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(Failure::failed(error)),
+            _ => return Ok(Code::Ok),
+        }
+    }
+    if global.json {
         printer::json(&json!({
             "url": url,
             "path": fetched.path.display().to_string(),
@@ -66,4 +67,36 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         printer::line(&format!("{} ({} bytes, {from})", fetched.path.display(), fetched.bytes));
     }
     Ok(Code::Ok)
+}
+
+/// A folder, or what can only be meant as one.
+fn is_folder(dest: &Path) -> bool {
+    dest.is_dir() || dest.as_os_str().as_encoded_bytes().ends_with(b"/")
+}
+
+/// How far it is, on a terminal.
+struct Progress<'a> {
+    name: &'a str,
+    wanted: bool,
+    shown: Option<u64>,
+}
+
+impl<'a> Progress<'a> {
+    fn new(global: &Global, name: &'a str) -> Self {
+        Self { name, wanted: global.quiet == 0 && std::io::stderr().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, bytes: u64, size: u64) {
+        let percent = (bytes * 100).checked_div(size).unwrap_or(100);
+        if self.wanted && self.shown != Some(percent) {
+            self.shown = Some(percent);
+            printer::prompt(&format!("\r{}: {percent:3} % of {size} bytes", printer::printable(self.name)));
+        }
+    }
+
+    fn end(&self) {
+        if self.shown.is_some() {
+            printer::remark("");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use norfab_inventory::InventoryError;
 use serde_json::json;
 
 use crate::args::Global;
@@ -9,7 +10,13 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 
 pub fn run(global: &Global, dir: &Path, force: bool) -> Result<Code, Failure> {
-    let files = norfab_inventory::create_environment(dir, force).map_err(Failure::configuration)?;
+    let files = norfab_inventory::create_environment(dir, force).map_err(|error| match error {
+        InventoryError::Exists { file } => Failure::configuration(format!(
+            "{} exists already: choose another folder, or overwrite it with --force",
+            file.display()
+        )),
+        error => Failure::configuration(error),
+    })?;
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     if global.json {
         printer::json(&json!({ "files": files }));
@@ -19,6 +26,7 @@ pub fn run(global: &Global, dir: &Path, force: bool) -> Result<Code, Failure> {
         printer::line(&format!("wrote {file}"));
     }
     printer::line("");
-    printer::line(&format!("next: cd {} && norfab up", dir.display()));
+    let next = if dir == Path::new(".") { String::new() } else { format!("cd {} && ", dir.display()) };
+    printer::line(&format!("next: {next}norfab up"));
     Ok(Code::Ok)
 }

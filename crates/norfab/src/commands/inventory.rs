@@ -1,26 +1,22 @@
 //! `norfab inventory`: the inventory, or a worker's merged data.
 
-use std::time::Duration;
-
-use norfab_protocol::ServiceName;
 use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
 use serde_json::{Map, Value};
 
-use super::Connected;
+use super::{ANSWER_PATIENCE, Connected, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::Site;
 
 pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<Code, Failure> {
-    let site = Site::load_as(global, true)?;
+    let site = Site::load_with(global, |topology| topology.starts_broker())?;
     let value = if remote || !site.has_inventory() {
-        from_broker(global, worker).await?
+        from_broker(site, global, worker).await?
     } else {
-        let inventory = site.inventory()?;
         match worker {
-            None => inventory.masked(),
-            Some(name) => inventory.worker(name).map_err(Failure::configuration)?.unwrap_or(Value::Null),
+            None => site.inventory()?.masked(),
+            Some(name) => site.worker_data(name).map_err(Failure::configuration)?.unwrap_or(Value::Null),
         }
     };
     if let (Some(worker), Value::Null) = (worker, &value) {
@@ -37,8 +33,8 @@ pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<
     Ok(Code::Ok)
 }
 
-async fn from_broker(global: &Global, worker: Option<&str>) -> Result<Value, Failure> {
-    let connected = Connected::new(global).await?;
+async fn from_broker(site: Site, global: &Global, worker: Option<&str>) -> Result<Value, Failure> {
+    let connected = Connected::at(site, global).await?;
     let mut kwargs = Map::new();
     let (service, task) = match worker {
         None => (MANAGEMENT_SERVICE, "show_broker_inventory"),
@@ -47,12 +43,7 @@ async fn from_broker(global: &Global, worker: Option<&str>) -> Result<Value, Fai
             (INVENTORY_SERVICE, "get_inventory")
         }
     };
-    let service = ServiceName::parse(service).expect("a name");
-    let answer = connected.client.management(service, task, kwargs, Duration::from_secs(10)).await;
+    let answer = ask_broker(&connected.client, service, task, kwargs, ANSWER_PATIENCE).await;
     connected.client.stop().await;
-    let answer = answer.map_err(Failure::failed)?;
-    if answer.status.code() != 200 {
-        return Err(Failure::failed(answer.results["error"].as_str().unwrap_or("the broker did not answer")));
-    }
-    Ok(answer.results)
+    answer
 }

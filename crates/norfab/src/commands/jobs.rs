@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::FILE_NAME;
-use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientStore, SqliteClientStore};
+use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientState, ClientStore, SqliteClientStore};
 use norfab_protocol::JobId;
 use norfab_protocol::body::Event;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use super::connected;
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
-use crate::site::Site;
+use crate::site::{ClientSlot, Site};
 
 pub async fn run(global: &Global, uuid: Option<&str>, last: usize, wait: Duration) -> Result<Code, Failure> {
     let mut site = Site::load(global)?;
@@ -73,26 +73,42 @@ async fn one(global: &Global, site: &Site, id: JobId, wait: Duration) -> Result<
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
         if !details.job.state.is_final() {
             drop(store);
-            settle(site, &name, &id, wait).await?;
-            let store = open(&folder)?;
-            if let Some(now) =
-                store.map(|mut store| store.job(&id)).transpose().map_err(Failure::configuration)?.flatten()
-            {
-                details = now;
+            match site.take_slot(&name)? {
+                Some(slot) => settle(site, &slot, &id, wait).await?,
+                None => watch(&folder, &id, wait).await?,
             }
+            details = stored(&folder, &id)?.unwrap_or(details);
         }
         return Ok(show(global, &details));
     }
     Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
 }
 
-/// Lets the client that has an unfinished job ask for it. Another process may be at it already.
-async fn settle(site: &Site, name: &str, id: &JobId, wait: Duration) -> Result<(), Failure> {
-    let Some(slot) = site.take_slot(name)? else { return Ok(()) };
-    let client = site.start_client(&slot)?;
+fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
+    let Some(mut store) = open(folder)? else { return Ok(None) };
+    store.job(id).map_err(Failure::configuration)
+}
+
+/// Another process is at it: its database tells when it is done.
+async fn watch(folder: &Path, id: &JobId, wait: Duration) -> Result<(), Failure> {
+    let done = async {
+        while stored(folder, id)?.is_some_and(|details| !details.job.state.is_final()) {
+            tokio::time::sleep(WATCH_INTERVAL).await;
+        }
+        Ok(())
+    };
+    tokio::time::timeout(wait, done).await.unwrap_or(Ok(()))
+}
+
+/// How often the database of another process is looked at.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Lets the client that has an unfinished job ask for it.
+async fn settle(site: &Site, slot: &ClientSlot, id: &JobId, wait: Duration) -> Result<(), Failure> {
+    let client = site.start_client(slot)?;
     let done = async {
         if let Err(failure) = connected(&client, site.endpoint()?).await {
-            eprintln!("warning: {}", failure.text);
+            printer::warning(&failure.text);
             return Ok(());
         }
         if let Some(mut job) = client.watch(id.clone()).await.map_err(Failure::failed)? {
@@ -142,9 +158,13 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
             printer::nested(&Value::Object(by_worker), 2);
         }
     }
-    if failed || (job.state.is_final() && job.state != norfab_jobs::ClientState::Completed) {
-        Code::Failed
-    } else {
-        Code::Ok
+    match job.state {
+        ClientState::Completed if !failed => Code::Ok,
+        ClientState::Stale => Code::TimedOut,
+        state if !state.is_final() => {
+            printer::warning(&format!("job {} has not ended: --wait TIME waits for it longer", job.id));
+            Code::TimedOut
+        }
+        _ => Code::Failed,
     }
 }

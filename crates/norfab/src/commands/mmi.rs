@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use norfab_protocol::ServiceName;
-
-use super::{Connected, arguments};
+use super::{Connected, arguments, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -16,18 +14,33 @@ pub async fn run(
     words: &[String],
     timeout: Duration,
 ) -> Result<Code, Failure> {
-    let service = ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()))?;
     let kwargs = arguments(words)?;
     let connected = Connected::new(global).await?;
-    let answer = connected.client.management(service, task, kwargs, timeout).await.map_err(Failure::failed);
+    let answer = ask_broker(&connected.client, service, task, kwargs, timeout).await;
     connected.client.stop().await;
-    let answer = answer?;
-    if answer.status.code() == 408 {
-        return Err(Failure::new(
-            Code::TimedOut,
-            format!("the broker did not answer within {} s", timeout.as_secs_f64()),
-        ));
+    let answer = answer.map_err(|failure| {
+        if failure.text.contains("failed to target workers") {
+            return Failure::new(failure.code, format!("the broker has no service '{service}': {SERVICES}"));
+        }
+        failure
+    })?;
+    // The broker says so with status 200, in a text, as the recorded ones do.
+    if let Some(text) = answer.as_str().filter(|text| text.starts_with(UNSUPPORTED)) {
+        return Err(Failure::failed(format!(
+            "{}: {SUPPORTED}",
+            text.replacen(UNSUPPORTED, "the broker has no task", 1)
+        )));
     }
-    printer::json(&answer.results);
-    Ok(if answer.status.is_error() { Code::Failed } else { Code::Ok })
+    printer::json(&answer);
+    Ok(Code::Ok)
 }
+
+/// What the broker serves itself.
+const SERVICES: &str = "it has mmi.service.broker and sid.service.broker; 'norfab run' asks the services of workers";
+
+/// How the broker's answer to a task begins that it does not have.
+const UNSUPPORTED: &str = "Unsupported task";
+
+/// What it has.
+const SUPPORTED: &str = "it has show_workers, get_stats, get_status, show_broker, show_broker_version, \
+                         show_broker_inventory and get_logs";

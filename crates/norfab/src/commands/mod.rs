@@ -15,11 +15,15 @@ mod workers;
 use std::time::Duration;
 
 use norfab_fabric::LinkState;
-use norfab_fabric::client::ClientHandle;
+use norfab_fabric::client::{ClientHandle, JobReport};
+use norfab_protocol::ServiceName;
+use norfab_protocol::client::JobState;
 use serde_json::{Map, Value};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Global};
 use crate::exit::{Code, Failure};
+use crate::printer;
+use crate::signals::Signals;
 use crate::site::{ClientSlot, Site};
 
 /// How long a command waits for its broker before it says that there is none. Longer than a handshake needs, shorter than
@@ -30,28 +34,48 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 pub async fn dispatch(args: Args) -> Code {
     let Args { global, command } = args;
     let done = match command {
-        Command::Init { dir, force } => init::run(&global, &dir, force),
         Command::Up => serve::up(&global).await,
         Command::Broker => serve::broker(&global).await,
         Command::Worker { names, service } => serve::workers(&global, &names, service.as_deref()).await,
-        Command::Run(arguments) => run::run(&global, arguments).await,
-        Command::Mmi { service, task, arguments, timeout } => {
-            mmi::run(&global, &service, &task, &arguments, timeout).await
-        }
-        Command::Files { command } => files::run(&global, command).await,
-        Command::Jobs { uuid, last, wait } => jobs::run(&global, uuid.as_deref(), last, wait).await,
-        Command::Workers { service } => workers::run(&global, service.as_deref()).await,
-        Command::Tasks { service, task, worker } => tasks::run(&global, &service, task.as_deref(), &worker).await,
-        Command::Inventory { worker, remote } => inventory::run(&global, worker.as_deref(), remote).await,
-        Command::BrokerKey => broker_key::run(&global),
+        Command::Run(words) => run::run(&global, words).await,
         Command::Demo => demo::run(&global).await,
+        command => until_signalled(once(&global, command)).await,
     };
     match done {
         Ok(code) => code,
         Err(Failure { code, text }) => {
-            eprintln!("error: {text}");
+            printer::error(&text);
             code
         }
+    }
+}
+
+/// What ends by itself.
+async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
+    match command {
+        Command::Up | Command::Broker | Command::Worker { .. } | Command::Run(_) | Command::Demo => {
+            unreachable!("these look after signals themselves")
+        }
+        Command::Init { dir, force } => init::run(global, &dir, force),
+        Command::Mmi { service, task, arguments, timeout } => {
+            mmi::run(global, &service, &task, &arguments, timeout).await
+        }
+        Command::Files { command } => files::run(global, command).await,
+        Command::Jobs { uuid, last, wait } => jobs::run(global, uuid.as_deref(), last, wait).await,
+        Command::Workers { service } => workers::run(global, service.as_deref()).await,
+        Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
+        Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
+        Command::BrokerKey => broker_key::run(global),
+    }
+}
+
+/// A signal drops the command where it waits, so that what it made for the time being goes away: a half fetched file, a
+/// temporary folder.
+async fn until_signalled(command: impl Future<Output = Result<Code, Failure>>) -> Result<Code, Failure> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        done = command => done,
+        code = signals.next() => Ok(code),
     }
 }
 
@@ -64,8 +88,12 @@ struct Connected {
 
 impl Connected {
     /// Starts a client and waits until its broker has let it in. Errors: no broker there, or it refuses.
-    async fn new(global: &crate::args::Global) -> Result<Self, Failure> {
-        let mut site = Site::load(global)?;
+    async fn new(global: &Global) -> Result<Self, Failure> {
+        Self::at(Site::load(global)?, global).await
+    }
+
+    /// As [`Connected::new`], where the inventory was loaded before.
+    async fn at(mut site: Site, global: &Global) -> Result<Self, Failure> {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
         let client = site.start_client(&slot)?;
@@ -98,6 +126,59 @@ async fn connected(client: &ClientHandle, endpoint: &str) -> Result<(), Failure>
             Code::Unreachable,
             format!("no broker answered at {endpoint} within {} s: is it running there?", CONNECT_PATIENCE.as_secs()),
         )),
+    }
+}
+
+/// Asks the broker itself. Errors: it does not answer in time, or refuses.
+async fn ask_broker(
+    client: &ClientHandle,
+    service: &str,
+    task: &str,
+    kwargs: Map<String, Value>,
+    timeout: Duration,
+) -> Result<Value, Failure> {
+    let service = ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()))?;
+    let answer = client.management(service, task, kwargs, timeout).await.map_err(Failure::failed)?;
+    match answer.status.code() {
+        200 => Ok(answer.results),
+        TIMED_OUT => Err(Failure::new(
+            Code::TimedOut,
+            format!("the broker did not answer within {} s: give it longer with --timeout", timeout.as_secs_f64()),
+        )),
+        code => Err(Failure::failed(match answer.results["error"].as_str() {
+            Some(error) => format!("the broker refused: {error}"),
+            None => format!("the broker refused with status {code}: {}", answer.results),
+        })),
+    }
+}
+
+/// The status that the client gives a request to the broker that nobody answered.
+const TIMED_OUT: u16 = 408;
+
+/// How long the broker may take to answer where nobody says otherwise.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a job did not complete. Where the broker found nobody it says so in the words of the wire, which name no way out.
+fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
+    if report.state == JobState::Failed
+        && report.workers.is_empty()
+        && report.errors.iter().any(|error| error.contains("failed to target workers"))
+    {
+        let whom = match workers {
+            "all" | "any" => format!("service '{service}' has no workers"),
+            names => format!("service '{service}' has no worker {names}"),
+        };
+        return vec![format!("{whom}: 'norfab workers' shows those that are registered")];
+    }
+    report.errors.clone()
+}
+
+/// The exit code of a job that ended.
+fn code_of(report: &JobReport) -> Code {
+    match report.state {
+        JobState::Completed if report.succeeded() => Code::Ok,
+        JobState::Stale => Code::TimedOut,
+        _ => Code::Failed,
     }
 }
 

@@ -1,18 +1,15 @@
 //! `norfab workers`: who is registered.
 
-use std::time::Duration;
-
-use norfab_protocol::ServiceName;
 use norfab_protocol::broker::MANAGEMENT_SERVICE;
 use serde_json::{Map, Value};
 
-use super::Connected;
+use super::{ANSWER_PATIENCE, Connected, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
 
 /// Columns of the table, as the broker names them.
-const COLUMNS: [&str; 6] = ["name", "service", "status", "holdtime", "keepalives tx/rx", "alive (s)"];
+pub const COLUMNS: [&str; 6] = ["name", "service", "status", "holdtime", "keepalives tx/rx", "alive (s)"];
 
 pub async fn run(global: &Global, service: Option<&str>) -> Result<Code, Failure> {
     let connected = Connected::new(global).await?;
@@ -20,23 +17,23 @@ pub async fn run(global: &Global, service: Option<&str>) -> Result<Code, Failure
     if let Some(service) = service {
         kwargs.insert("service".to_owned(), service.into());
     }
-    let name = ServiceName::parse(MANAGEMENT_SERVICE).expect("a name");
-    let answer = connected.client.management(name, "show_workers", kwargs, Duration::from_secs(10)).await;
+    let answer = ask_broker(&connected.client, MANAGEMENT_SERVICE, "show_workers", kwargs, ANSWER_PATIENCE).await;
     connected.client.stop().await;
-    let answer = answer.map_err(Failure::failed)?;
-    if answer.status.code() != 200 {
-        return Err(Failure::new(Code::TimedOut, "the broker did not answer"));
-    }
-    let mut rows = match answer.results {
-        Value::Array(rows) => rows,
-        other => return Err(Failure::failed(format!("the broker answered {other}"))),
-    };
-    // The broker sends one empty row for nobody.
-    rows.retain(|row| row["name"] != "");
+    let rows = rows(answer?)?;
     if global.json {
         printer::json(&Value::Array(rows));
     } else {
         printer::table(&COLUMNS, &rows);
     }
     Ok(Code::Ok)
+}
+
+/// The rows in the broker's answer to `show_workers`. Errors: it is something else.
+pub fn rows(answer: Value) -> Result<Vec<Value>, Failure> {
+    let Value::Array(mut rows) = answer else {
+        return Err(Failure::failed(format!("the broker answered {answer}")));
+    };
+    // The broker sends one empty row for nobody.
+    rows.retain(|row| row["name"] != "");
+    Ok(rows)
 }

@@ -1,15 +1,14 @@
 //! Starting a client of this site.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use norfab_fabric::client::{ClientHandle, ClientOptions};
 use norfab_jobs::{MemoryClientStore, SqliteClientStore, sqlite::FILE_NAME};
 use norfab_protocol::Identity;
 use norfab_protocol::client::ClientConfig;
-use rustix::fs::{FlockOperation, flock};
 
 use super::Site;
+use super::folder_lock::{FolderLock, lock_folder};
 use crate::exit::Failure;
 
 /// Most commands that run at once under one name: each has a name and a job database of its own.
@@ -23,7 +22,7 @@ pub struct ClientSlot {
     /// Its folder.
     pub folder: PathBuf,
     /// Holds the lock.
-    _lock: Option<File>,
+    _lock: FolderLock,
 }
 
 impl Site {
@@ -73,17 +72,10 @@ impl Site {
     /// Takes a certain name. `None`: another process has it.
     pub fn take_slot(&self, name: &str) -> Result<Option<ClientSlot>, Failure> {
         let folder = self.directories.client(name).map_err(Failure::configuration)?;
-        let problem = |error: std::io::Error| {
+        let lock = lock_folder(&folder).map_err(|error| {
             Failure::configuration(format!("client {name}: cannot use {}: {error}", folder.display()))
-        };
-        std::fs::create_dir_all(&folder).map_err(problem)?;
-        let lock =
-            File::options().create(true).truncate(false).write(true).open(folder.join("in-use")).map_err(problem)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(ClientSlot { name: name.to_owned(), folder, _lock: Some(lock) })),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(problem(error.into())),
-        }
+        })?;
+        Ok(lock.map(|lock| ClientSlot { name: name.to_owned(), folder, _lock: lock }))
     }
 
     /// Starts a client under a name that was taken.

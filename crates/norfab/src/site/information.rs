@@ -5,12 +5,10 @@ use norfab_logs::{LogQuery, read_logs};
 use serde_json::{Map, Value, json};
 
 use super::Site;
+use super::worker::LOG_FLUSH;
 
 /// Log records that are given where nobody says how many; as the recorded brokers do.
 const LAST_DEFAULT: usize = 100;
-
-/// How long the log has to write what waits before it is read.
-const LOG_FLUSH: std::time::Duration = std::time::Duration::from_millis(200);
 
 pub(super) struct Information {
     pub(super) site: Site,

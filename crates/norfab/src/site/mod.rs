@@ -1,10 +1,12 @@
 //! A site: an inventory, its folders and keys on this host, and the roles made of them.
 
 mod client;
+mod folder_lock;
 mod information;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +22,7 @@ use crate::args::Global;
 use crate::exit::Failure;
 use crate::printer;
 pub use client::ClientSlot;
+pub use worker::SiteWorker;
 
 /// Name of the broker in logs and answers, as in Python NorFab.
 pub const BROKER_NAME: &str = "NFPBroker";
@@ -60,10 +63,11 @@ impl Site {
     /// As [`Site::load`]; where `file_sharing` says so, the inventory has the built-in file sharing.
     pub fn load_with(global: &Global, file_sharing: impl FnOnce(&Topology) -> bool) -> Result<Self, Failure> {
         let quiet = global.quiet > 0;
+        let base_dir = given(global.base_dir.as_ref()).map(PathBuf::from);
         let inventory = match Self::inventory_file(global)? {
             None => None,
             Some(file) => {
-                let options = LoadOptions { env: environment(), env_override: true, base_dir: global.base_dir.clone() };
+                let options = LoadOptions { env: environment(), env_override: true, base_dir: base_dir.clone() };
                 let mut inventory = Inventory::load(&file, &options).map_err(Failure::configuration)?;
                 for warning in inventory.warnings.iter().filter(|_| !quiet) {
                     printer::warning(&warning.to_string());
@@ -74,10 +78,9 @@ impl Site {
                 Some(Arc::new(inventory))
             }
         };
-        let base_dir = match (&inventory, &global.base_dir) {
-            (Some(inventory), _) => inventory.base_dir().to_path_buf(),
-            (None, Some(base_dir)) => base_dir.clone(),
-            (None, None) => PathBuf::from("."),
+        let base_dir = match &inventory {
+            Some(inventory) => inventory.base_dir().to_path_buf(),
+            None => base_dir.unwrap_or_else(|| PathBuf::from(".")),
         };
         let base_dir = std::path::absolute(base_dir).map_err(Failure::configuration)?;
         let of_inventory = inventory.as_ref().map(|inventory| &inventory.broker);
@@ -100,11 +103,8 @@ impl Site {
     }
 
     fn inventory_file(global: &Global) -> Result<Option<PathBuf>, Failure> {
-        if let Some(file) = global.inventory.as_ref().filter(|file| !file.as_os_str().is_empty()) {
-            if file.is_dir() {
-                return Ok(Some(file.join(DEFAULT_INVENTORY)));
-            }
-            return Ok(Some(file.clone()));
+        if let Some(file) = given(global.inventory.as_ref()).map(PathBuf::from) {
+            return Ok(Some(if file.is_dir() { file.join(DEFAULT_INVENTORY) } else { file }));
         }
         // The variable of Python NorFab names the folder.
         if let Some(folder) = std::env::var_os("NORFAB_INVENTORY_DIR").filter(|folder| !folder.is_empty()) {
@@ -266,8 +266,8 @@ impl Site {
 }
 
 /// What was given. A variable that is set to nothing is none.
-fn given(text: Option<&String>) -> Option<String> {
-    text.filter(|text| !text.is_empty()).cloned()
+fn given<Text: AsRef<OsStr> + Clone>(text: Option<&Text>) -> Option<Text> {
+    text.filter(|text| !text.as_ref().is_empty()).cloned()
 }
 
 /// A seed for choices that need not be secret.

@@ -1,7 +1,9 @@
 //! Starting a worker of this site.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use norfab_fabric::LinkState;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
 use norfab_logs::{LogQuery, Role, read_logs};
@@ -10,25 +12,55 @@ use norfab_protocol::worker::WorkerConfig;
 use norfab_service::{LogFilter, Service};
 use norfab_transport::KeyFolder;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::Site;
+use super::folder_lock::{FolderLock, lock_folder};
 use crate::exit::Failure;
 use crate::services;
 
+/// A running worker and the lock on its folder: two processes under one name would take each other's jobs.
+pub struct SiteWorker {
+    handle: WorkerHandle,
+    _lock: FolderLock,
+}
+
+impl SiteWorker {
+    /// Its name.
+    pub fn identity(&self) -> &Identity {
+        self.handle.identity()
+    }
+
+    /// How it stands with its broker.
+    pub fn state(&self) -> watch::Receiver<LinkState> {
+        self.handle.state()
+    }
+
+    /// As [`WorkerHandle::stop`].
+    pub async fn stop(self, drain: Duration) {
+        self.handle.stop(drain).await;
+    }
+}
+
 impl Site {
     /// Starts a worker with its merged data. Errors: its name, its service, its folders, its keys.
-    pub fn start_worker(&self, name: &str, data: &Value) -> Result<WorkerHandle, Failure> {
+    pub fn start_worker(&self, name: &str, data: &Value) -> Result<SiteWorker, Failure> {
         let service = services::build(data, self.directories.base_dir())
             .map_err(|problem| Failure::configuration(format!("worker {name}: {problem}")))?;
         self.start_worker_with(name, data, service)
     }
 
     /// Starts a worker with a service that is at hand.
-    pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<WorkerHandle, Failure> {
+    pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<SiteWorker, Failure> {
         let identity = Identity::parse(name).map_err(Failure::configuration)?;
         let folder = self.directories.worker(name).map_err(Failure::configuration)?;
-        std::fs::create_dir_all(&folder).map_err(|error| {
-            Failure::configuration(format!("worker {name}: cannot make {}: {error}", folder.display()))
+        let lock = lock_folder(&folder).map_err(|error| {
+            Failure::configuration(format!("worker {name}: cannot use {}: {error}", folder.display()))
+        })?;
+        let lock = lock.ok_or_else(|| {
+            Failure::configuration(format!(
+                "worker {name}: another process here runs it already: stop that one, or give this one another name"
+            ))
         })?;
         let mut config = WorkerConfig::new(identity, service.name().clone());
         if let Some(jobs) = number(name, data, "max_concurrent_jobs", CONCURRENT_JOBS_MAX)? {
@@ -60,7 +92,7 @@ impl Site {
         let logs = move |filter: &LogFilter| {
             if let Some(handle) = &handle {
                 // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
-                handle.flush(std::time::Duration::from_millis(200));
+                handle.flush(LOG_FLUSH);
             }
             let query = LogQuery {
                 last: filter.last,
@@ -75,7 +107,7 @@ impl Site {
         };
         let fetched_files_dir =
             self.directories.fetched_files(&format!("{name}-NFPClient")).map_err(Failure::configuration)?;
-        WorkerHandle::start(WorkerOptions {
+        let handle = WorkerHandle::start(WorkerOptions {
             config,
             link: Box::new(link),
             store: Box::new(move || {
@@ -91,9 +123,13 @@ impl Site {
             fetched_files_dir,
             logs: Arc::new(logs),
         })
-        .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))
+        .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))?;
+        Ok(SiteWorker { handle, _lock: lock })
     }
 }
+
+/// How long the log has to write what waits before it is read.
+pub(super) const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// Most jobs that a worker may run at once: each may need a thread.
 const CONCURRENT_JOBS_MAX: usize = 512;

@@ -1,0 +1,232 @@
+//! Following a job to its end.
+
+use std::collections::VecDeque;
+
+use norfab_fabric::LinkState;
+use norfab_fabric::client::{ClientHandle, JobHandle, JobReport};
+use norfab_protocol::Identity;
+use norfab_protocol::body::{EventType, InputRequest, InputResponse};
+use norfab_protocol::client::{JobState, JobUpdate};
+use norfab_protocol::target::Target;
+use serde_json::{Value, json};
+
+use super::voice::Voice;
+use crate::args::{Global, RunArgs};
+use crate::commands::{code_of, job_errors};
+use crate::exit::{Code, Failure};
+use crate::printer;
+use crate::prompt::{Asked, TypedLines};
+
+/// What is known while a job runs.
+pub struct Follower {
+    voice: Voice,
+    verbose: bool,
+    target: Target,
+    /// The answer that was given beforehand.
+    answer: Option<Value>,
+    terminal: Option<TypedLines>,
+    /// Open questions; the first one stands on the terminal.
+    questions: VecDeque<Asked>,
+    dispatched: Option<Vec<Identity>>,
+}
+
+impl Follower {
+    pub fn new(voice: Voice, verbose: bool, target: Target, answer: Option<Value>) -> Self {
+        let terminal = if answer.is_none() { TypedLines::of_terminal() } else { None };
+        Self { voice, verbose, target, answer, terminal, questions: VecDeque::new(), dispatched: None }
+    }
+
+    /// Shows what happens, asks what is asked, and reports the end.
+    pub async fn follow(
+        &mut self,
+        global: &Global,
+        words: &RunArgs,
+        client: &ClientHandle,
+        mut job: JobHandle,
+    ) -> Result<Code, Failure> {
+        let mut state = client.state();
+        state.mark_unchanged();
+        loop {
+            tokio::select! {
+                update = job.next() => match update {
+                    Some(update) => self.update(&job, update).await?,
+                    None => break,
+                },
+                typed = typed(&mut self.terminal), if !self.questions.is_empty() => self.typed(&job, typed).await?,
+                Ok(()) = state.changed() => {
+                    let state = state.borrow_and_update().clone();
+                    self.connection(&state);
+                }
+            }
+        }
+        if !self.questions.is_empty() {
+            printer::remark("");
+        }
+        let mut report = job.report();
+        if report.events_dropped > 0 {
+            self.voice.warning(&format!(
+                "{} progress events were dropped because they came faster than they were shown",
+                report.events_dropped
+            ));
+        }
+        let unreached = self.unreached(&words.service);
+        let code = match code_of(&report) {
+            Code::Ok if !unreached.is_empty() => Code::Failed,
+            code => code,
+        };
+        report.errors.extend(unreached);
+        self.show(global, words, &report);
+        Ok(code)
+    }
+
+    async fn update(&mut self, job: &JobHandle, update: JobUpdate) -> Result<(), Failure> {
+        match update {
+            JobUpdate::Event(event, body) => {
+                let shown_otherwise = match event.event_type {
+                    EventType::InputRequest => self.terminal.is_some(),
+                    EventType::ResultReady => true,
+                    EventType::Progress | EventType::InputResponse => false,
+                };
+                if !shown_otherwise || self.voice == Voice::Json {
+                    self.beside_prompt(|voice| voice.event(&event, &body));
+                }
+            }
+            JobUpdate::Question(worker, question) => self.question(job, worker, question).await?,
+            JobUpdate::Result(worker, _) => {
+                let at_prompt = self.questions.front().is_some_and(|asked| asked.worker == worker);
+                self.questions.retain(|asked| asked.worker != worker);
+                if at_prompt {
+                    printer::remark("");
+                    self.voice.information(&format!("worker {worker} does not wait for the answer any more"));
+                    self.show_prompt();
+                }
+            }
+            JobUpdate::Dispatched(workers) => {
+                if self.verbose {
+                    self.voice.information(&format!("job {} goes to {}", job.id(), printer::names(&workers)));
+                }
+                self.dispatched = Some(workers);
+            }
+            JobUpdate::Stored | JobUpdate::Accepted(_) | JobUpdate::Stream(_) | JobUpdate::Finished(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn question(&mut self, job: &JobHandle, worker: Identity, question: InputRequest) -> Result<(), Failure> {
+        if let Some(value) = &self.answer {
+            return answer(job, worker, question, Some(value.clone())).await;
+        }
+        if self.terminal.is_none() {
+            self.voice.warning(&format!(
+                "worker {worker} asks '{}', and there is no terminal: the question is cancelled; --answer JSON answers it",
+                printer::printable(&question.question)
+            ));
+            return answer(job, worker, question, None).await;
+        }
+        self.questions.push_back(Asked { worker, question });
+        if self.questions.len() == 1 {
+            self.show_prompt();
+        }
+        Ok(())
+    }
+
+    async fn typed(&mut self, job: &JobHandle, typed: Option<String>) -> Result<(), Failure> {
+        let Some(asked) = self.questions.front() else { return Ok(()) };
+        let value = match typed.as_deref().map(|typed| asked.answer(typed)) {
+            Some(Err(hint)) => {
+                printer::remark(hint);
+                printer::prompt(&asked.prompt());
+                return Ok(());
+            }
+            Some(Ok(value)) => Some(value),
+            None => {
+                printer::remark("cancelled");
+                None
+            }
+        };
+        if let Some(Asked { worker, question }) = self.questions.pop_front() {
+            answer(job, worker, question, value).await?;
+        }
+        self.show_prompt();
+        Ok(())
+    }
+
+    fn show_prompt(&self) {
+        if let Some(asked) = self.questions.front() {
+            asked.preview().iter().for_each(|line| printer::remark(line));
+            printer::prompt(&asked.prompt());
+        }
+    }
+
+    /// Says something while a question may stand on the terminal: above it.
+    fn beside_prompt(&self, say: impl FnOnce(Voice)) {
+        match self.questions.front() {
+            Some(asked) if self.voice == Voice::Text => {
+                printer::prompt(CLEAR_LINE);
+                say(self.voice);
+                printer::prompt(&asked.prompt());
+            }
+            _ => say(self.voice),
+        }
+    }
+
+    /// The log tells people; programs want to know it as well.
+    fn connection(&self, state: &LinkState) {
+        if self.voice == Voice::Json {
+            match state.problem() {
+                Some(problem) => self.voice.warning(&problem),
+                None => self.voice.information("connected to the broker"),
+            }
+        }
+    }
+
+    /// Workers that were named and not reached: the broker passes over names that it does not know.
+    fn unreached(&self, service: &str) -> Vec<String> {
+        let Some(dispatched) = &self.dispatched else { return Vec::new() };
+        let names = match &self.target {
+            Target::Any | Target::All => return Vec::new(),
+            target => target.listed_names().unwrap_or_default(),
+        };
+        names
+            .iter()
+            .filter(|name| !dispatched.iter().any(|worker| worker.as_str() == **name))
+            .map(|name| format!("worker {name} is not registered for service '{service}': the job did not go to it"))
+            .collect()
+    }
+
+    fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {
+        if global.json {
+            printer::json(&printer::report_document(&words.service, &words.task, report));
+            return;
+        }
+        for error in printer::results(report) {
+            self.voice.error(&error);
+        }
+        // Those of a time-out stand with each worker that did not answer.
+        if report.state != JobState::Stale || report.workers.is_empty() {
+            for error in job_errors(&words.service, &words.workers, report) {
+                self.voice.error(&error);
+            }
+        }
+    }
+}
+
+/// Goes to the beginning of the terminal's line and empties it.
+const CLEAR_LINE: &str = "\r\x1b[K";
+
+async fn typed(terminal: &mut Option<TypedLines>) -> Option<String> {
+    match terminal {
+        Some(lines) => lines.next().await,
+        None => None,
+    }
+}
+
+async fn answer(
+    job: &JobHandle,
+    worker: Identity,
+    question: InputRequest,
+    value: Option<Value>,
+) -> Result<(), Failure> {
+    let response = InputResponse { input_id: question.id, cancel: value.is_none(), value, metadata: json!({}) };
+    job.answer(Some(worker), response).await.map_err(Failure::failed)
+}

@@ -1,0 +1,103 @@
+//! `norfab run`: a job, its events, its questions and what workers return.
+
+mod follow;
+mod voice;
+
+use std::time::Duration;
+
+use norfab_fabric::client::{JobHandle, JobSpec};
+use norfab_protocol::client::{JobState, JobUpdate};
+use norfab_protocol::target::Target;
+use norfab_protocol::{ServiceName, TaskName};
+use serde_json::{Value, json};
+
+use super::{Connected, arguments, job_errors};
+use crate::args::{Events, Global, RunArgs};
+use crate::exit::{Code, Failure};
+use crate::printer;
+use crate::signals::Signals;
+use follow::Follower;
+use voice::Voice;
+
+/// How long `--nowait` waits for the broker to say what it did with the job.
+const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
+
+/// So many `-q` that no log line is shown: they are no JSON.
+const SILENT: u8 = 9;
+
+pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
+    let voice = Voice::new(words.events, global.quiet > 0);
+    if words.events != Events::Json {
+        return run_with(global, words, voice).await;
+    }
+    let silent = Global { quiet: SILENT, ..global.clone() };
+    let done = run_with(&silent, words, voice).await;
+    Ok(done.unwrap_or_else(|failure| {
+        voice.error(&failure.text);
+        failure.code
+    }))
+}
+
+async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
+    let target = Target::from_words(&words.workers);
+    let spec = JobSpec {
+        id: None,
+        service: ServiceName::parse(&words.service).map_err(|error| Failure::usage(error.to_string()))?,
+        task: TaskName::parse(&words.task).map_err(|error| Failure::usage(error.to_string()))?,
+        target: target.clone(),
+        kwargs: arguments(&words.arguments)?,
+        args: Vec::new(),
+        timeout: words.timeout,
+    };
+    let answer =
+        words.answer.as_deref().map(serde_json::from_str::<Value>).transpose().map_err(|error| {
+            Failure::usage(format!("--answer is not JSON: {error} (a text needs quotes: '\"yes\"')"))
+        })?;
+    let mut signals = Signals::new()?;
+    let connected = tokio::select! {
+        connected = Connected::new(global) => connected?,
+        code = signals.next() => return Ok(code),
+    };
+    let client = &connected.client;
+    let job = client.submit(spec).await.map_err(Failure::failed)?;
+    let id = job.id().clone();
+    let code = if words.nowait {
+        nowait(global, &words, voice, job).await
+    } else {
+        let mut follower = Follower::new(voice, global.verbose > 0, target, answer);
+        tokio::select! {
+            code = follower.follow(global, &words, client, job) => code,
+            code = signals.next() => {
+                voice.interrupted(&format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
+                Ok(code)
+            }
+        }
+    };
+    client.stop().await;
+    code
+}
+
+/// Leaves when the broker has said what it did with the job, so that the next process finds it on its way.
+async fn nowait(global: &Global, words: &RunArgs, voice: Voice, mut job: JobHandle) -> Result<Code, Failure> {
+    let id = job.id().clone();
+    let sent = async {
+        while let Some(update) = job.next().await {
+            if matches!(update, JobUpdate::Dispatched(_) | JobUpdate::Finished(_)) {
+                return;
+            }
+        }
+    };
+    if tokio::time::timeout(DISPATCH_PATIENCE, sent).await.is_err() {
+        voice.warning(&format!("the broker has not answered yet; 'norfab jobs {id}' goes on with the job"));
+    }
+    let report = job.report();
+    if report.state == JobState::Failed {
+        return Err(Failure::failed(job_errors(&words.service, &words.workers, &report).join("; ")));
+    }
+    if global.json {
+        printer::json(&json!({ "uuid": id, "service": words.service, "task": words.task }));
+    } else {
+        printer::line(id.as_str());
+    }
+    Ok(Code::Ok)
+}

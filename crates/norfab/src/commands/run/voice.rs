@@ -1,0 +1,80 @@
+//! How `norfab run` speaks on standard error: to people, in lines of JSON, or hardly.
+
+use norfab_protocol::body::Event;
+use serde_json::{Value, json};
+
+use crate::args::Events;
+use crate::printer;
+
+/// Who listens on standard error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    /// People.
+    Text,
+    /// Programs: every line is a JSON object.
+    Json,
+    /// People who want to hear of errors only.
+    Quiet,
+}
+
+impl Voice {
+    /// What was asked for.
+    pub fn new(events: Events, quiet: bool) -> Self {
+        match events {
+            Events::Json => Self::Json,
+            Events::None => Self::Quiet,
+            Events::Text if quiet => Self::Quiet,
+            Events::Text => Self::Text,
+        }
+    }
+
+    /// An event; the body as it came.
+    pub fn event(self, event: &Event, body: &[u8]) {
+        match self {
+            Self::Text => printer::remark(&printer::event_text(event)),
+            // Written anew, because a body may have line ends between its values.
+            Self::Json => match serde_json::from_slice::<Value>(body) {
+                Ok(value) => printer::remark(&value.to_string()),
+                Err(error) => self.warning(&format!("an event of worker {} cannot be shown: {error}", event.worker)),
+            },
+            Self::Quiet => {}
+        }
+    }
+
+    /// Something that went wrong.
+    pub fn error(self, text: &str) {
+        match self {
+            Self::Json => level("ERROR", text),
+            Self::Text | Self::Quiet => printer::error(text),
+        }
+    }
+
+    /// Something that may be wrong.
+    pub fn warning(self, text: &str) {
+        match self {
+            Self::Json => level("WARNING", text),
+            Self::Text | Self::Quiet => printer::warning(text),
+        }
+    }
+
+    /// Something to know.
+    pub fn information(self, text: &str) {
+        match self {
+            Self::Json => level("INFO", text),
+            Self::Text => printer::remark(text),
+            Self::Quiet => {}
+        }
+    }
+
+    /// The last words after Ctrl-C, below what the terminal shows of it.
+    pub fn interrupted(self, text: &str) {
+        match self {
+            Self::Json => level("WARNING", &format!("interrupted: {text}")),
+            Self::Text | Self::Quiet => printer::remark(&format!("\ninterrupted: {text}")),
+        }
+    }
+}
+
+fn level(level: &str, text: &str) {
+    printer::remark(&json!({ "level": level, "message": text }).to_string());
+}

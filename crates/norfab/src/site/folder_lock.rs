@@ -1,0 +1,25 @@
+//! One process for each folder.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+/// The file that is locked. Its content does not matter.
+const FILE_NAME: &str = "in-use";
+
+/// Holds a folder as long as it exists; the system lets go of it when the process ends, however it ends.
+pub struct FolderLock {
+    _file: File,
+}
+
+/// Takes a folder, which is made if it is missing. `None`: another process has it. Errors: as the system says.
+pub fn lock_folder(folder: &Path) -> std::io::Result<Option<FolderLock>> {
+    std::fs::create_dir_all(folder)?;
+    let file = File::options().create(true).truncate(false).write(true).open(folder.join(FILE_NAME))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(FolderLock { _file: file })),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

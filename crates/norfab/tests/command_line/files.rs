@@ -1,0 +1,109 @@
+//! `norfab files`.
+
+use insta::assert_snapshot;
+use rustix::process::Signal;
+
+use crate::support::{Lab, eventually};
+
+/// Bytes that no encoding leaves as they are by chance.
+fn content(bytes: usize) -> Vec<u8> {
+    let mut state = 1_u32;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(bytes)
+    .collect()
+}
+
+#[test]
+fn a_file_goes_where_it_is_wanted() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/d/a.bin", content(5_000_000));
+    let ended = lab.run(&["files", "get", "nf://d/a.bin", "copy.bin"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert_snapshot!(ended.stdout, @"copy.bin (5000000 bytes, from filesharing-worker-1)");
+    assert!(std::fs::read(lab.path("copy.bin")).expect("it is there") == content(5_000_000));
+
+    let again = lab.run(&["files", "get", "nf://d/a.bin", "copy.bin"]);
+    assert_snapshot!(again.stdout, @"copy.bin (5000000 bytes, it was there already)");
+
+    assert_eq!(lab.run(&["files", "get", "nf://d/a.bin"]).stdout, "a.bin (5000000 bytes, from filesharing-worker-1)\n");
+    std::fs::create_dir(lab.path("folder")).expect("a folder");
+    for (dest, path) in [("folder", "folder/a.bin"), ("new/", "new/a.bin"), ("other/deep/b.bin", "other/deep/b.bin")] {
+        let document = lab.json(&["files", "get", "nf://d/a.bin", dest, "--json"]);
+        assert_eq!(document["path"], path);
+        assert_eq!(document["size_bytes"], 5_000_000);
+        assert_eq!(document["worker"], "filesharing-worker-1");
+        assert!(lab.path(path).is_file(), "{path}");
+    }
+    assert_eq!(lab.names("folder"), ["a.bin"], "nothing else stays there");
+}
+
+#[test]
+fn a_file_can_go_to_standard_output() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a.bin", content(1_000_000));
+    lab.write("shared/empty", "");
+    let before = lab.names(".");
+    let (ended, bytes) = lab.spawn(&["files", "get", "nf://a.bin", "-"]).end_with_bytes();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    assert!(bytes == content(1_000_000));
+    let (ended, bytes) = lab.spawn(&["files", "get", "nf://empty", "-"]).end_with_bytes();
+    assert_eq!((ended.code, bytes.len()), (Some(0), 0), "{ended:?}");
+    assert_eq!(lab.names("."), before);
+}
+
+#[test]
+fn a_file_that_is_not_there_leaves_nothing_behind() {
+    let (lab, _up) = Lab::up();
+    std::fs::create_dir(lab.path("folder")).expect("a folder");
+    lab.write("folder/mine", "mine");
+    let of = |url: &str, code: i32| {
+        let ended = lab.run(&["files", "get", url, "folder/mine"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found");
+    assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path");
+    assert_snapshot!(of("http://a/b", 2), @"error: 'http://a/b' is no file URL: write nf://PATH");
+    assert_snapshot!(of("nf://folder/", 2), @"error: 'nf://folder/' names no file: write nf://PATH/TO/FILE");
+    assert_snapshot!(of("nf://..", 2), @"error: 'nf://..' names no file: write nf://PATH/TO/FILE");
+    assert_eq!(lab.names("folder"), ["mine"]);
+    assert_eq!(lab.read("folder/mine"), "mine");
+}
+
+#[test]
+fn without_a_file_sharing_worker_nobody_has_it() {
+    let lab = Lab::new(crate::support::FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let ended = lab.run(&["files", "get", "nf://a"]);
+    assert_eq!(ended.code, Some(1));
+    assert_snapshot!(ended.stderr, @"error: no file sharing worker is registered: 'norfab up' starts one with the broker, 'norfab workers' shows who is there");
+}
+
+#[test]
+fn a_target_that_cannot_be_written_is_named() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a", "a");
+    lab.write("file", "a file");
+    let ended = lab.run(&["files", "get", "nf://a", "file/below"]);
+    assert_eq!(ended.code, Some(5));
+    assert!(ended.stderr.starts_with("error: cannot write file/below: "), "{}", ended.stderr);
+}
+
+#[test]
+fn an_interrupted_transfer_leaves_no_half_file() {
+    let (lab, _up) = Lab::up();
+    let file = std::fs::File::create(lab.path("shared/large")).expect("a file");
+    // Sparse: it takes no room, and a second or more to send.
+    file.set_len(1 << 30).expect("room");
+    std::fs::create_dir(lab.path("folder")).expect("a folder");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let get = lab.spawn(&["files", "get", "nf://large", "folder"]);
+        eventually("the transfer begins", || lab.names("folder").iter().any(|name| name.ends_with(".part")));
+        let ended = get.stop(signal);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
+        assert_eq!(lab.names("folder"), Vec::<String>::new());
+    }
+}

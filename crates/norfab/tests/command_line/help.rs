@@ -1,0 +1,134 @@
+//! What is there before a fabric is: help, versions, and what to do without an inventory.
+
+use insta::{allow_duplicates, assert_snapshot};
+
+use crate::support::Lab;
+
+#[test]
+fn every_command_has_help_with_its_own_options_first() {
+    let lab = Lab::empty();
+    let help = lab.run(&["-h"]);
+    assert_eq!(help.code, Some(0));
+    assert_eq!(help.stderr, "");
+    assert!(help.stdout.contains("Exit codes:") && help.stdout.contains("NORFAB_ENDPOINT"), "{}", help.stdout);
+    let commands =
+        help.stdout.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(
+        commands,
+        [
+            "init",
+            "up",
+            "broker",
+            "worker",
+            "run",
+            "mmi",
+            "files",
+            "jobs",
+            "workers",
+            "tasks",
+            "inventory",
+            "broker-key",
+            "demo",
+            "help"
+        ]
+    );
+    for command in commands.iter().filter(|command| **command != "help") {
+        let help = lab.run(&[command, "--help"]);
+        assert_eq!(help.code, Some(0), "{command}");
+        let own = help.stdout.find("\nOptions:").unwrap_or_else(|| panic!("{command}: {}", help.stdout));
+        assert!(help.stdout[own..].contains("\nOptions of all commands:"), "{command}: {}", help.stdout);
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let ended = Lab::empty().run(&["--version"]);
+    assert_eq!((ended.code, ended.stdout.trim()), (Some(0), concat!("norfab ", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_on_standard_error() {
+    let lab = Lab::empty();
+    for arguments in [&["run"][..], &["nonsense"], &["up", "--nonsense"], &["run", "s", "t", "--timeout", "soon"]] {
+        let ended = lab.run(arguments);
+        assert_eq!(ended.code, Some(2), "{arguments:?}");
+        assert_eq!(ended.stdout, "", "{arguments:?}");
+        assert!(ended.stderr.starts_with("error: "), "{arguments:?}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn without_an_inventory_every_command_says_what_to_do() {
+    let lab = Lab::empty();
+    for arguments in [
+        &["up"][..],
+        &["broker"],
+        &["worker", "w1"],
+        &["run", "s", "t"],
+        &["mmi", "s", "t"],
+        &["files", "get", "nf://a"],
+        &["jobs"],
+        &["workers"],
+        &["tasks", "s"],
+        &["inventory"],
+        &["broker-key"],
+    ] {
+        let ended = lab.run(arguments);
+        assert_eq!(ended.code, Some(5), "{arguments:?}: {ended:?}");
+        assert_eq!(ended.stdout, "");
+        allow_duplicates! { assert_snapshot!(ended.stderr, @"error: there is no inventory.yaml here: name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and --broker-key") }
+    }
+    assert_eq!(lab.names("."), Vec::<String>::new(), "nothing was made");
+}
+
+#[test]
+fn the_inventory_is_found_by_option_folder_and_variable() {
+    let lab = Lab::empty();
+    lab.write("elsewhere/inventory.yaml", "broker:\n  endpoint: tcp://192.0.2.1:5555\n");
+    let of = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = lab.command(arguments);
+        command.envs(variables.iter().copied());
+        crate::support::Role::spawn(command).end()
+    };
+    let folder = lab.path("elsewhere").display().to_string();
+    for (arguments, variables) in [
+        (&["inventory", "-i", "elsewhere/inventory.yaml"][..], vec![]),
+        (&["inventory", "-i", "elsewhere"], vec![]),
+        (&["inventory"], vec![("NORFAB_INVENTORY", "elsewhere/inventory.yaml")]),
+        (&["inventory"], vec![("NORFAB_INVENTORY_DIR", folder.as_str())]),
+        (&["inventory"], vec![("NORFAB_INVENTORY_DIR", folder.as_str()), ("NORFAB_INVENTORY", "")]),
+    ] {
+        let ended = of(arguments, &variables);
+        assert_eq!(ended.code, Some(0), "{arguments:?} {variables:?}: {ended:?}");
+        assert!(ended.stdout.contains("endpoint: tcp://192.0.2.1:5555"), "{}", ended.stdout);
+    }
+    let ended = of(&["inventory", "-i", "nowhere.yaml"], &[]);
+    assert_eq!(ended.code, Some(5));
+    assert!(ended.stderr.contains("nowhere.yaml"), "{}", ended.stderr);
+}
+
+#[test]
+fn an_error_in_the_inventory_names_file_line_and_key() {
+    let lab = Lab::new("broker:\n  endpoint: tcp://127.0.0.1:5555\ntopology:\n  broker: maybe\n");
+    let ended = lab.run(&["up"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
+    assert_snapshot!(ended.stderr, @r#"error: inventory.yaml:4: topology.broker: expected true or false, found text "maybe""#);
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_panic() {
+    use std::process::Stdio;
+    let lab = Lab::empty();
+    let mut command = lab.command(&["init", "lab"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    command.stdout(Stdio::from(writer.try_clone().expect("a pipe"))).stderr(Stdio::from(writer));
+    let ended = crate::support::Role::spawn(command).end();
+    assert_eq!(ended.code, Some(0));
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = lab.command(&["inventory", "-i", "nowhere"]);
+    command.stderr(Stdio::from(writer));
+    assert_eq!(crate::support::Role::spawn(command).end().code, Some(5));
+}

@@ -1,0 +1,77 @@
+//! `norfab jobs`.
+
+use insta::assert_snapshot;
+use serde_json::json;
+
+use crate::support::{Lab, eventually, held_by};
+
+#[test]
+fn jobs_are_listed_the_newest_first_and_shown_one_by_one() {
+    let (lab, _up) = Lab::up();
+    let empty = lab.run(&["jobs"]);
+    assert_eq!((empty.code, empty.stdout.as_str(), empty.stderr.as_str()), (Some(0), "", "nothing to show\n"));
+    assert_eq!(lab.json(&["jobs", "--json"]), json!([]));
+    let first = lab.json(&["run", "filesharing", "echo", "password=s3cret", "--json"]);
+    let second = lab.run(&["run", "filesharing", "echo", "raise_error=no", "--json"]).json();
+    let list = lab.json(&["jobs", "--json"]);
+    let listed: Vec<_> = list.as_array().expect("rows").iter().map(|job| job["uuid"].clone()).collect();
+    assert_eq!(listed, [second["uuid"].clone(), first["uuid"].clone()]);
+    assert_eq!(lab.json(&["jobs", "--json", "--last", "1"]).as_array().map(Vec::len), Some(1));
+    let table = lab.run(&["jobs"]);
+    assert!(table.stdout.starts_with("UUID "), "{}", table.stdout);
+    assert_eq!(table.stdout.lines().count(), 3);
+
+    let one = lab.json(&["jobs", first["uuid"].as_str().expect("an id"), "--json"]);
+    assert_eq!(one["status"], "COMPLETED");
+    assert_eq!(one["kwargs"], json!({"password": "********"}));
+    assert_eq!(one["workers_completed"], json!(["filesharing-worker-1"]));
+    assert_eq!(one["events"][0]["message"], "starting");
+    assert_eq!(one["results"]["filesharing-worker-1"]["failed"], false);
+    let failed = lab.run(&["jobs", second["uuid"].as_str().expect("an id")]);
+    assert_eq!((failed.code, failed.stderr.as_str()), (Some(1), ""));
+    assert!(failed.stdout.contains("filesharing.echo starting"), "{}", failed.stdout);
+}
+
+#[test]
+fn a_job_that_is_not_known_here_says_so() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["jobs", "nope"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    assert_snapshot!(ended.stderr, @"error: job nope is not known here: 'norfab jobs' lists those that are");
+}
+
+#[test]
+fn a_job_that_nobody_waited_for_is_found_later() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let submitted = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--nowait"]);
+    assert_eq!((submitted.code, submitted.stderr.as_str()), (Some(0), ""));
+    let id = submitted.stdout.trim();
+    assert_eq!(id.len(), 32, "{submitted:?}");
+    eventually("the job runs", || marker.exists());
+    let unfinished = lab.run(&["jobs", id, "--wait", "1s", "--json"]);
+    assert_eq!(unfinished.code, Some(4), "{unfinished:?}");
+    assert_eq!(unfinished.stderr, format!("warning: job {id} has not ended: --wait TIME waits for it longer\n"));
+    assert_eq!(unfinished.json()["results"], json!({}));
+    std::fs::remove_file(&marker).expect("it is there");
+    let job = lab.json(&["jobs", id, "--wait", "1m", "--json"]);
+    assert_eq!(job["results"]["filesharing-worker-1"]["result"]["stdout"], "released\n", "{job}");
+    let document = lab.json(&["run", "filesharing", "echo", "--nowait", "--json"]);
+    assert_eq!((&document["service"], &document["task"]), (&json!("filesharing"), &json!("echo")));
+}
+
+#[test]
+fn a_job_that_another_process_waits_for_is_waited_for_too() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let run = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q"]);
+    eventually("the job runs", || marker.exists());
+    let list = lab.json(&["jobs", "--json"]);
+    let id = list[0]["uuid"].as_str().expect("an id").to_owned();
+    let jobs = lab.spawn(&["jobs", &id, "--wait", "1m", "--json"]);
+    std::fs::remove_file(&marker).expect("it is there");
+    assert_eq!(run.end().code, Some(0));
+    let ended = jobs.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.json()["status"], "COMPLETED");
+}

@@ -1,0 +1,16 @@
+//! The binary as people and scripts see it: exit code, standard output, standard error. Each test starts what it needs in a
+//! folder of its own, on free ports, and all of it ends with the test.
+
+mod crash;
+mod demo;
+mod files;
+mod help;
+mod init;
+mod jobs;
+mod prompt;
+mod questions;
+mod refusals;
+mod run;
+mod support;
+mod up;
+mod worker;

@@ -1,0 +1,134 @@
+//! Questions of tasks: answered beforehand, on a terminal, or not at all.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use insta::assert_snapshot;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Signal;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::{AskingWorker, Ended, Lab, Role, eventually};
+
+/// A command on a terminal of its own: what it shows is read here, what is typed goes there.
+struct OnTerminal {
+    role: Role,
+    keyboard: File,
+    shown: Arc<Mutex<String>>,
+}
+
+impl OnTerminal {
+    fn start(lab: &Lab, arguments: &[&str]) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&ours).expect("granted");
+        unlockpt(&ours).expect("unlocked");
+        let name = ptsname(&ours, Vec::new()).expect("a name");
+        let open = || -> OwnedFd {
+            rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the terminal opens")
+        };
+        let mut command = lab.command(arguments);
+        command.stdin(Stdio::from(open())).stderr(Stdio::from(open()));
+        let role = Role::spawn(command);
+        let keyboard = File::from(ours);
+        let shown = Arc::new(Mutex::new(String::new()));
+        let (mut screen, kept) = (keyboard.try_clone().expect("a copy"), Arc::clone(&shown));
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            // The terminal ends with an error when the last one on it has gone.
+            while let Ok(read @ 1..) = screen.read(&mut chunk) {
+                kept.lock().expect("no panic").push_str(&String::from_utf8_lossy(&chunk[..read]));
+            }
+        });
+        Self { role, keyboard, shown }
+    }
+
+    fn shows(&self, text: &str) {
+        eventually(&format!("{text:?} on the terminal, {:?} so far", self.shown()), || self.shown().contains(text));
+    }
+
+    fn shown(&self) -> String {
+        self.shown.lock().expect("no panic").replace("\r\n", "\n")
+    }
+
+    fn types(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).expect("it is typed");
+    }
+
+    fn end(self) -> (Ended, String) {
+        let shown = Arc::clone(&self.shown);
+        let ended = self.role.end();
+        let shown = shown.lock().expect("no panic").replace("\r\n", "\n");
+        (ended, shown)
+    }
+}
+
+#[test]
+fn an_answer_that_was_given_beforehand_is_taken() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let ended = lab.run(&["run", "asking", "ask", "--answer", r#"{"vlan":7}"#]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "asker:\n  answer:\n    vlan: 7\n"), "{ended:?}");
+    assert!(ended.stderr.contains("asking.ask go on?"), "{}", ended.stderr);
+}
+
+#[test]
+fn without_a_terminal_a_question_is_cancelled_with_a_hint() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let ended = lab.run(&["run", "asking", "ask", "-q"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+    let mut lines = ended.stderr.lines();
+    assert_snapshot!(lines.next().unwrap_or_default(), @"warning: worker asker asks 'go on?', and there is no terminal: the question is cancelled; --answer JSON answers it");
+    assert!(lines.next().is_some_and(|line| line.starts_with("error: worker asker failed: ")), "{ended:?}");
+}
+
+#[test]
+fn a_person_is_asked_on_the_terminal() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let mut terminal = OnTerminal::start(&lab, &["run", "asking", "ask", "default:=false"]);
+    terminal.shows("asker: go on? [y/N] (60 s): ");
+    terminal.types("perhaps\n");
+    terminal.shows("please answer y or n\nasker: go on? [y/N] (60 s): ");
+    terminal.types("yes\n");
+    let (ended, shown) = terminal.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "asker:\n  answer: true\n"), "{shown}");
+
+    let mut terminal = OnTerminal::start(&lab, &["run", "asking", "ask", "default=core"]);
+    terminal.shows("asker: go on? [core] (60 s): ");
+    terminal.types("\n");
+    let (ended, _) = terminal.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "asker:\n  answer: core\n"));
+}
+
+#[test]
+fn the_end_of_input_cancels_and_ctrl_c_leaves() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let mut terminal = OnTerminal::start(&lab, &["run", "asking", "ask"]);
+    terminal.shows("asker: go on? (60 s): ");
+    terminal.types("\u{4}");
+    let (ended, shown) = terminal.end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{shown}");
+    assert!(shown.contains("cancelled"), "{shown}");
+
+    let terminal = OnTerminal::start(&lab, &["run", "asking", "ask"]);
+    terminal.shows("asker: go on? (60 s): ");
+    terminal.role.signal(Signal::INT);
+    let (ended, shown) = terminal.end();
+    assert_eq!(ended.code, Some(130), "{shown}");
+}
+
+#[test]
+fn a_question_that_nobody_waits_for_any_more_ends_with_its_job() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let terminal = OnTerminal::start(&lab, &["run", "asking", "ask", "timeout:=1"]);
+    terminal.shows("asker: go on? (1 s): ");
+    let (ended, shown) = terminal.end();
+    assert_eq!(ended.code, Some(1), "{shown}");
+    assert!(shown.contains("worker asker does not wait for the answer any more"), "{shown}");
+}

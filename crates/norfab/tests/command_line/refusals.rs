@@ -1,0 +1,102 @@
+//! Brokers that are not there, or do not let us in.
+
+use std::time::{Duration, Instant};
+
+use insta::{allow_duplicates, assert_snapshot};
+use rustix::process::Signal;
+
+use crate::support::{FABRIC, Lab};
+
+/// Longest that a command may take to say that its broker is not there or refuses: one handshake.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+fn key(lab: &Lab) -> (String, String) {
+    let document = lab.json(&["broker-key", "--json"]);
+    let text = |key: &str| document[key].as_str().expect("a text").to_owned();
+    (text("public_key"), text("fingerprint"))
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_named_at_once() {
+    let lab = Lab::new(FABRIC);
+    // A port that was free a moment ago.
+    let broker = lab.start(&["broker"]);
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
+    for arguments in [
+        &["workers"][..],
+        &["run", "filesharing", "echo"],
+        &["files", "get", "nf://a", "here"],
+        &["tasks", "filesharing"],
+        &["mmi", "mmi.service.broker", "get_status"],
+        &["inventory", "--remote"],
+    ] {
+        let began = Instant::now();
+        let ended = lab.run(arguments);
+        assert!(began.elapsed() < HANDSHAKE, "{arguments:?} took {:?}", began.elapsed());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{arguments:?}: {ended:?}");
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: no broker answers at [endpoint] (nothing listens there, or a firewall is in between): start it there, or correct broker.endpoint in inventory.yaml") }
+    }
+    assert!(!lab.path("here").exists());
+}
+
+#[test]
+fn a_wrong_key_is_told_with_endpoint_and_fingerprint() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let (other, fingerprint) = key(&Lab::new(FABRIC));
+    for given in [&["--broker-key", other.as_str()][..], &["-i", "listed"]] {
+        lab.write(
+            "listed/inventory.yaml",
+            format!("broker:\n  endpoint: tcp://127.0.0.1:1\n  shared_key: '{other}'\n"),
+        );
+        let began = Instant::now();
+        let ended = lab.run(&[&["workers"], given].concat());
+        assert!(began.elapsed() < HANDSHAKE, "it took {:?}", began.elapsed());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+        let stderr = lab.redacted(&ended.stderr);
+        assert!(stderr.starts_with("error: broker [endpoint] refused the connection: "), "{stderr}");
+        assert!(
+            stderr.contains(&format!("(expected key fingerprint {fingerprint}): compare with 'norfab broker-key'")),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn one_side_that_encrypts_alone_is_told() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let began = Instant::now();
+    let plain = lab.run(&["workers", "--broker-key", "none"]);
+    assert_eq!((plain.code, plain.stdout.as_str()), (Some(3), ""), "{plain:?}");
+    assert!(plain.stderr.contains("refused the connection"), "{plain:?}");
+    assert!(plain.stderr.contains(&lab.endpoint()), "{plain:?}");
+    assert!(plain.stderr.contains("zmq_auth"), "{plain:?}");
+    assert!(began.elapsed() < 2 * HANDSHAKE, "it took {:?}", began.elapsed());
+
+    let (given, _) = key(&lab);
+    let lab = Lab::new(&FABRIC.replace("broker:\n  endpoint", "broker:\n  zmq_auth: false\n  endpoint"));
+    let _broker = lab.start(&["broker"]);
+    lab.registered(&[]);
+    let began = Instant::now();
+    let encrypted = lab.run(&["workers", "--broker-key", &given]);
+    assert_eq!((encrypted.code, encrypted.stdout.as_str()), (Some(3), ""), "{encrypted:?}");
+    assert!(encrypted.stderr.contains(&lab.endpoint()), "{encrypted:?}");
+    assert!(encrypted.stderr.contains("zmq_auth"), "{encrypted:?}");
+    assert!(began.elapsed() < 2 * HANDSHAKE, "it took {:?}", began.elapsed());
+}
+
+#[test]
+fn what_cannot_be_a_key_an_endpoint_or_a_name_is_configuration() {
+    let lab = Lab::empty();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["workers"], arguments].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{arguments:?}: {ended:?}");
+        lab.redacted(&ended.stderr)
+    };
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "short"]), @r#"error: --broker-key: "short" is not a CURVE key: 40 characters of Z85 are needed, these are 5 bytes"#);
+    assert_snapshot!(of(&["--endpoint", "127.0.0.1:1", "--broker-key", "none"]), @r#"error: malformed endpoint "127.0.0.1:1": it starts neither with tcp:// nor with ipc://; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH"#);
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:*", "--broker-key", "none"]), @"error: the broker at tcp://127.0.0.1:* takes whatever port is free: give the one that it printed with --endpoint, or write a port into broker.endpoint in inventory.yaml");
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1"]), @"error: the broker's public key is not known: [folder]/__norfab__/files/broker/public_keys/broker.key does not exist and the inventory names none; set broker.curve_public_key (or broker.shared_key) to what `norfab broker-key` prints on the broker's host");
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "none", "--name", "a/b"]), @r#"error: "a/b" cannot be the name of a folder: it has a slash, a backslash or a control character; use letters, digits and dashes"#);
+}

@@ -1,0 +1,239 @@
+//! `norfab run`.
+
+use insta::assert_snapshot;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{AskingWorker, Lab, eventually, held_by};
+
+/// A fabric with two workers of one service.
+fn two_workers() -> (Lab, crate::support::Role, crate::support::Role) {
+    let (lab, up) = Lab::up();
+    let second = lab.spawn(&["worker", "files-2", "--service", "filesharing"]);
+    second.ready("worker files-2");
+    lab.registered(&["files-2", "filesharing-worker-1"]);
+    (lab, up, second)
+}
+
+fn workers_of(document: &Value) -> Vec<&str> {
+    document["results"].as_object().expect("results").keys().map(String::as_str).collect()
+}
+
+#[test]
+fn results_go_to_standard_output_and_events_to_standard_error() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["run", "filesharing", "echo", "text=a b", "json:={\"list\":[1,true,null]}", "sign=x:=y"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let stdout = lab.redacted(&ended.stdout);
+    let client = stdout.lines().find(|line| line.contains("client_address")).expect("a line").to_owned();
+    assert_snapshot!(stdout.replace(&client, "  client_address: [client]"), @r"
+    filesharing-worker-1:
+      juuid: [id]
+      client_address: [client]
+      timeout: 600
+      task: echo
+      args: []
+      kwargs:
+        text: a b
+        json:
+          list:
+            - 1
+            - true
+            - null
+        sign: x:=y
+    ");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"[time] INFO     filesharing-worker-1 running filesharing.echo starting");
+    let quiet = lab.run(&["run", "filesharing", "list_files", "url=nf://", "-q"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    let none = lab.run(&["run", "filesharing", "list_files", "url=nf://", "--events", "none"]);
+    assert_eq!((none.code, none.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_job_goes_to_all_any_or_those_that_are_named() {
+    let (lab, _up, _second) = two_workers();
+    let of = |workers: &str| lab.json(&["run", "filesharing", "echo", "--json", "--workers", workers]);
+    assert_eq!(workers_of(&of("all")), ["files-2", "filesharing-worker-1"]);
+    assert_eq!(workers_of(&of("any")).len(), 1);
+    assert_eq!(workers_of(&of("files-2")), ["files-2"]);
+    assert_eq!(workers_of(&of("filesharing-worker-1,files-2")), ["files-2", "filesharing-worker-1"]);
+    let default = lab.json(&["run", "filesharing", "echo", "--json"]);
+    assert_eq!(workers_of(&default), ["files-2", "filesharing-worker-1"]);
+}
+
+#[test]
+fn the_document_of_a_job_has_its_id_its_state_and_every_result() {
+    let (lab, _up) = Lab::up();
+    let document = lab.json(&["run", "filesharing", "echo", "a=1", "--json", "-t", "90s"]);
+    assert_eq!(
+        document.as_object().expect("one").keys().collect::<Vec<_>>(),
+        ["uuid", "service", "task", "status", "errors", "results"]
+    );
+    assert_eq!(document["status"], "COMPLETED");
+    assert_eq!(document["errors"], json!([]));
+    let result = &document["results"]["filesharing-worker-1"];
+    assert_eq!(result["failed"], false);
+    assert_eq!(result["result"]["kwargs"], json!({"a": "1"}));
+    assert_eq!(result["result"]["timeout"], 90);
+    assert_eq!(result["juuid"], document["uuid"]);
+    assert_eq!(result.as_object().map(serde_json::Map::len), Some(14));
+}
+
+#[test]
+fn a_task_that_fails_ends_with_1_and_its_reason() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["run", "filesharing", "echo", "raise_error=first line\nsecond line", "-q"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
+    assert_snapshot!(ended.stderr, @r"
+    error: worker filesharing-worker-1 failed:
+      first line
+      second line
+    ");
+    let ended = lab.run(&["run", "filesharing", "list_files", "folder=x", "-q"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("folder"), "{}", ended.stderr);
+    let document = lab.run(&["run", "filesharing", "echo", "raise_error=no", "--json", "-q"]);
+    assert_eq!((document.code, document.stderr.as_str()), (Some(1), ""));
+    let document = document.json();
+    assert_eq!(document["status"], "COMPLETED");
+    assert_eq!(document["results"]["filesharing-worker-1"]["errors"], json!(["no"]));
+    let unknown = lab.run(&["run", "filesharing", "nope", "-q"]);
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.stderr.contains("service 'filesharing' has no task \"nope\": its tasks are"), "{unknown:?}");
+}
+
+#[test]
+fn whom_nobody_knows_is_named() {
+    let (lab, _up) = Lab::up();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["run"], arguments, &["-q"]].concat());
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(of(&["nope", "echo"]), @"error: service 'nope' has no workers: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["nope", "echo", "--nowait"]), @"error: service 'nope' has no workers: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]), @"error: service 'filesharing' has no worker ghost: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "filesharing-worker-1,ghost"]), @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+    let document = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--json"]);
+    assert_eq!(document.code, Some(1));
+    let document = document.json();
+    assert_eq!(document["results"]["filesharing-worker-1"]["failed"], false);
+    assert!(document["errors"][0].as_str().is_some_and(|error| error.contains("ghost")), "{document}");
+}
+
+#[test]
+fn arguments_that_are_none_are_usage() {
+    let lab = Lab::new(crate::support::FABRIC);
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["run", "s", "t"], arguments].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(of(&["word"]), @"error: argument 'word': write key=text or key:=JSON");
+    assert_snapshot!(of(&["key:={"]), @"error: argument 'key:={': the part after := is not JSON: EOF while parsing an object at line 1 column 1");
+    assert_snapshot!(of(&["=text"]), @"error: argument '=text' has no key before its sign");
+    assert_snapshot!(of(&["a=1", "a=2"]), @"error: argument 'a' is given twice");
+    assert_snapshot!(of(&["--answer", "yes"]), @r#"error: --answer is not JSON: expected value at line 1 column 1 (a text needs quotes: '"yes"')"#);
+}
+
+#[test]
+fn a_worker_that_does_not_answer_in_time_is_named() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let held = held_by(&marker);
+    let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""));
+    assert_snapshot!(ended.stderr, @"error: worker filesharing-worker-1 returned no result in time; it may still be at work");
+    std::fs::remove_file(&marker).ok();
+    let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q", "--json"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(4), ""));
+    let document = ended.json();
+    assert_eq!(document["status"], "STALE");
+    let result = &document["results"]["filesharing-worker-1"];
+    assert_eq!((&result["failed"], &result["status"]), (&json!(true), &json!("timeout")));
+    std::fs::remove_file(&marker).ok();
+}
+
+#[test]
+fn events_as_json_are_whole_lines_and_so_is_everything_else() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let ended = lab.run(&["run", "asking", "events", "count:=500", "--events", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<Value> = ended
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let messages: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["resource"] == json!(["r1"]) || line["resource"] == "r1")
+        .filter_map(|line| line["message"].as_str())
+        .collect();
+    let expected: Vec<String> = (0..500).map(|number| format!("event \u{1b}[31m{number}\nsecond line")).collect();
+    assert_eq!(messages, expected);
+    for arguments in [&["asking", "events", "count=x"][..], &["nope", "x"], &["asking", "events", "wrong"]] {
+        let ended = lab.run(&[&["run"], arguments, &["--events", "json"]].concat());
+        assert_ne!(ended.code, Some(0), "{ended:?}");
+        let last = ended.stderr.lines().last().expect("a line");
+        let last: Value = serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+        assert_eq!(last["level"], "ERROR", "{last}");
+    }
+}
+
+#[test]
+fn an_event_cannot_steer_the_terminal() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let ended = lab.run(&["run", "asking", "events", "count:=1"]);
+    let event = ended.stderr.lines().find(|line| line.contains("[r1]")).unwrap_or_else(|| panic!("{ended:?}"));
+    assert!(event.ends_with(r"asking.events [r1] event \u{1b}[31m0\nsecond line"), "{event}");
+    let nothing = lab.run(&["run", "asking", "nothing", "-q"]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), "asker:\n  null\n"));
+}
+
+#[test]
+fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let run = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q"]);
+    eventually("the job runs", || marker.exists());
+    let ended = run.stop(Signal::INT);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""));
+    assert_snapshot!(lab.redacted(&ended.stderr), @r"
+
+    interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it
+    ");
+    let id = ended.stderr.split_whitespace().find(|word| word.len() == 32).expect("an id").to_owned();
+    let unfinished = lab.run(&["jobs", &id, "--wait", "1s"]);
+    assert_eq!(unfinished.code, Some(4), "{unfinished:?}");
+    std::fs::remove_file(&marker).expect("it is there");
+    let document = lab.json(&["jobs", &id, "--wait", "1m", "--json"]);
+    assert_eq!(document["results"]["filesharing-worker-1"]["result"]["stdout"], "released\n", "{document}");
+}
+
+#[test]
+fn clients_at_the_same_time_have_names_of_their_own() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let first = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q"]);
+    eventually("the job runs", || marker.exists());
+    let of = |arguments: &[&str]| {
+        let document = lab.json(&[&["run", "filesharing", "echo", "--json"], arguments].concat());
+        document["results"]["filesharing-worker-1"]["result"]["client_address"].as_str().expect("a name").to_owned()
+    };
+    let second = of(&[]);
+    assert!(second.ends_with("-2"), "{second}");
+    assert_eq!(of(&["--name", "mine"]), "mine");
+    std::fs::remove_file(&marker).expect("it is there");
+    assert_eq!(first.end().code, Some(0));
+    assert_eq!(of(&[]), second.trim_end_matches("-2"));
+
+    let marker = lab.path("held");
+    let _first = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q", "--name", "mine"]);
+    eventually("the job runs", || marker.exists());
+    let taken = lab.run(&["workers", "--name", "mine"]);
+    assert_eq!(taken.code, Some(5));
+    assert_snapshot!(taken.stderr, @"error: client name 'mine' is in use by another process here: wait for it, or give another --name");
+    std::fs::remove_file(&marker).expect("it is there");
+}

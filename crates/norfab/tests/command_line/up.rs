@@ -1,0 +1,151 @@
+//! `norfab up` and `norfab broker`.
+
+use insta::{allow_duplicates, assert_snapshot};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::{FABRIC, Lab, held_by};
+
+#[test]
+fn up_says_who_serves_and_stops_cleanly_on_both_signals() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (lab, up) = Lab::up();
+        let ended = up.stop(signal);
+        assert_eq!(ended.code, Some(0), "{signal:?}: {ended:?}");
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stdout), @r"
+        ready: broker NFPBroker [endpoint]
+        ready: worker filesharing-worker-1 [endpoint]
+        ") }
+        assert_eq!(ended.stderr, "");
+    }
+}
+
+#[test]
+fn up_with_json_prints_a_line_of_json_for_each() {
+    let lab = Lab::new(FABRIC);
+    let up = lab.spawn(&["up", "--json"]);
+    let broker: Value = serde_json::from_str(&up.line(|_| true)).expect("JSON");
+    let worker: Value = serde_json::from_str(&up.line(|_| true)).expect("JSON");
+    assert_eq!((&broker["ready"], &broker["name"]), (&"broker".into(), &"NFPBroker".into()));
+    assert_eq!((&worker["ready"], &worker["name"]), (&"worker".into(), &"filesharing-worker-1".into()));
+    assert_eq!(broker["endpoint"], worker["endpoint"]);
+    assert_eq!(up.stop(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn workers_that_cannot_start_are_told_with_their_reasons_and_the_others_serve() {
+    let lab = Lab::new(
+        r#"
+broker: {endpoint: "tcp://127.0.0.1:*"}
+topology:
+  broker: true
+  workers: [no-service, strange, no-data, no-file, bad-number, good, {late: {depends_on: [good]}}]
+workers:
+  no-service: [{some: thing}]
+  strange: [{service: strange}]
+  no-file: [missing.yaml]
+  bad-number: [{service: filesharing, base_dir: shared, max_concurrent_jobs: many}]
+  good: [{service: filesharing, base_dir: shared}]
+  late: [{service: filesharing, base_dir: shared}]
+"#,
+    );
+    let up = lab.start(&["up"]);
+    up.ready("worker late");
+    lab.registered(&["filesharing-worker-1", "good", "late"]);
+    let results = lab.json(&["run", "filesharing", "echo", "--json", "--workers", "good,late"]);
+    assert_eq!(results["results"].as_object().map(|results| results.len()), Some(2));
+    let ended = up.stop(Signal::TERM);
+    assert_eq!(ended.code, Some(0));
+    assert_snapshot!(lab.redacted(&ended.stderr), @r#"
+    [time] ERROR broker NFPBroker: worker no-service: its inventory data names no service: add 'service: NAME'
+    [time] ERROR broker NFPBroker: worker strange: service 'strange' is not built into this program (it has: filesharing): start this worker with Python NorFab on any host, it connects to the same broker
+    [time] ERROR broker NFPBroker: worker no-data: the inventory has no data for it: add 'no-data' or a pattern that matches it under 'workers'
+    [time] ERROR broker NFPBroker: worker no-file: inventory.yaml:9: workers.no-file[0]: no such file: [folder]/missing.yaml: create it or correct the path, which counts from [folder]
+    [time] ERROR broker NFPBroker: worker bad-number: max_concurrent_jobs is "many": give a whole number from 1 to 512
+    "#);
+}
+
+#[test]
+fn a_topology_with_nothing_to_start_says_so() {
+    let lab = Lab::new("broker: {endpoint: 'tcp://127.0.0.1:*'}\n");
+    let ended = lab.run(&["up"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
+    assert_snapshot!(ended.stderr, @"error: the topology in inventory.yaml has nothing to start: set topology.broker to true, or list topology.workers");
+}
+
+#[test]
+fn a_topology_without_a_broker_starts_its_workers_with_the_data_of_the_broker_elsewhere() {
+    let lab = Lab::new(
+        "broker: {endpoint: 'tcp://127.0.0.1:*'}\nworkers:\n  far-1: [{service: filesharing, base_dir: shared}]\n",
+    );
+    let broker = lab.start(&["broker"]);
+    lab.write("far/inventory.yaml", "broker: {endpoint: 'tcp://127.0.0.1:1'}\ntopology: {workers: [far-1]}\n");
+    let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let workers = lab.spawn(&["up", "-i", "far", "--broker-key", &key]);
+    workers.ready("worker far-1");
+    lab.registered(&["far-1"]);
+    assert_eq!(workers.stop(Signal::TERM).code, Some(0));
+    lab.registered(&[]);
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn running_jobs_have_time_to_end_and_a_second_signal_does_not_wait() {
+    let (lab, up) = Lab::up();
+    let marker = lab.path("held");
+    let job = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--json"]);
+    crate::support::eventually("the job runs", || marker.exists());
+    up.signal(Signal::TERM);
+    // The worker says good-bye when its last job has ended; until then it takes no new one.
+    std::fs::remove_file(&marker).expect("it is there");
+    let ended = job.end();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(up.end().code, Some(0));
+
+    let (lab, up) = Lab::up();
+    let marker = lab.path("held");
+    let _job = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker)]);
+    crate::support::eventually("the job runs", || marker.exists());
+    up.signal(Signal::TERM);
+    up.signal(Signal::INT);
+    up.told_on_stderr("stopping without waiting for running jobs");
+    std::fs::remove_file(&marker).expect("it is there");
+    assert_eq!(up.end().code, Some(0));
+}
+
+#[test]
+fn a_broker_alone_serves_until_it_is_stopped() {
+    let lab = Lab::new(FABRIC);
+    for signal in [Signal::INT, Signal::TERM] {
+        let broker = lab.start(&["broker"]);
+        lab.registered(&[]);
+        let ended = broker.stop(signal);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{signal:?}");
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stdout), @"ready: broker NFPBroker [endpoint]") }
+    }
+}
+
+#[test]
+fn a_port_that_is_in_use_is_named() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    for command in ["broker", "up"] {
+        let ended = lab.run(&[command]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: cannot listen on [endpoint]: the address is in use by another process; stop it or choose another port") }
+    }
+}
+
+#[test]
+fn a_warning_of_the_inventory_is_shown_once() {
+    let lab = Lab::new(&FABRIC.replace("run_shell_cmd: true", "run_shell_cmd: yes"));
+    let up = lab.start(&["up"]);
+    lab.registered(&["filesharing-worker-1"]);
+    let of_command = lab.run(&["inventory", "--remote"]);
+    assert_eq!(of_command.code, Some(0), "{of_command:?}");
+    let of_quiet = lab.run(&["inventory", "-q"]);
+    let of_up = up.stop(Signal::TERM);
+    for (stderr, count) in [(&of_up.stderr, 1), (&of_command.stderr, 1), (&of_quiet.stderr, 0)] {
+        assert_eq!(stderr.matches("warning: inventory.yaml:9").count(), count, "{stderr}");
+    }
+}

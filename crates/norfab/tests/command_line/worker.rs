@@ -1,0 +1,108 @@
+//! `norfab worker`.
+
+use insta::assert_snapshot;
+use rustix::process::Signal;
+
+use crate::support::{FABRIC, Lab};
+
+#[test]
+fn a_worker_is_told_its_data_by_the_broker() {
+    let lab = Lab::new(&FABRIC.replace("filesharing-worker-1:", "files-*:\n    - service: filesharing"));
+    let _broker = lab.start(&["broker"]);
+    // This host knows nothing of the worker.
+    lab.write("far/inventory.yaml", "broker: {endpoint: 'tcp://127.0.0.1:1'}\n");
+    let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let worker = lab.spawn(&["worker", "files-1", "files-2", "-i", "far", "--broker-key", &key]);
+    worker.ready("worker files-1");
+    lab.registered(&["files-1", "files-2"]);
+    let told = lab.json(&["run", "filesharing", "get_inventory", "-w", "files-1", "--json"]);
+    assert_eq!(told["results"]["files-1"]["result"]["run_shell_cmd"], true, "{told}");
+    let ended = worker.stop(Signal::TERM);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    let mut ready: Vec<&str> = ended.stdout.lines().collect();
+    ready.sort_unstable();
+    assert_snapshot!(lab.redacted(&ready.join("\n")), @r"
+    ready: worker files-1 [endpoint]
+    ready: worker files-2 [endpoint]
+    ");
+    // It said good-bye: nobody waits for its hold time.
+    lab.registered(&[]);
+}
+
+#[test]
+fn a_worker_that_the_broker_does_not_know_is_told_its_data_by_this_host() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    lab.write(
+        "far/inventory.yaml",
+        "broker: {endpoint: 'tcp://127.0.0.1:1'}\nworkers: {mine: [{service: filesharing, base_dir: own}]}\n",
+    );
+    let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let worker = lab.spawn(&["worker", "mine", "unknown", "-i", "far", "--broker-key", &key]);
+    worker.ready("worker mine");
+    lab.registered(&["mine"]);
+    let ended = worker.stop(Signal::INT);
+    assert_eq!(ended.code, Some(0));
+    assert_snapshot!(lab.redacted(&ended.stderr), @"[time] ERROR worker mine: worker unknown: the inventory has no data for it: add 'unknown' or a pattern that matches it under 'workers'");
+}
+
+#[test]
+fn a_worker_needs_no_inventory_where_its_service_is_named() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let elsewhere = Lab::empty();
+    let endpoint = lab.endpoint();
+    let worker = elsewhere.spawn(&[
+        "worker",
+        "files-2",
+        "--service",
+        "filesharing",
+        "--endpoint",
+        &endpoint,
+        "--broker-key",
+        &key,
+    ]);
+    worker.ready("worker files-2");
+    lab.registered(&["files-2"]);
+    assert_eq!(worker.stop(Signal::TERM).code, Some(0));
+
+    let refused = elsewhere.run(&["worker", "w", "--service", "nope", "--endpoint", &endpoint, "--broker-key", &key]);
+    assert_eq!(refused.code, Some(5));
+    assert!(refused.stderr.contains("worker w: service 'nope' is not built into this program"), "{refused:?}");
+    assert!(refused.stderr.ends_with("error: no worker could be started: w failed\n"), "{refused:?}");
+}
+
+#[test]
+fn a_worker_waits_for_its_broker_and_says_so() {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.told_on_stderr("worker filesharing-worker-1 waits for its broker: no broker answers at");
+    let _broker = lab.start(&["broker", "--endpoint", &lab.endpoint()]);
+    worker.ready("worker filesharing-worker-1");
+    lab.registered(&["filesharing-worker-1"]);
+    assert_eq!(worker.stop(Signal::TERM).code, Some(0));
+
+    let waiting = Lab::empty();
+    let worker = waiting.spawn(&["worker", "w1", "--endpoint", "tcp://127.0.0.1:1", "--broker-key", "none"]);
+    worker.told_on_stderr("waits for its broker");
+    let ended = worker.stop(Signal::TERM);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
+    assert_eq!(ended.stderr.matches("waits for its broker").count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn a_name_is_used_by_one_process_at_a_time() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["worker", "filesharing-worker-1"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
+    assert_snapshot!(lab.redacted(&ended.stderr), @r"
+    [time] ERROR worker filesharing-worker-1: another process here runs it already: stop that one, or give this one another name
+    error: no worker could be started: filesharing-worker-1 failed
+    ");
+    let twice = lab.spawn(&["worker", "files-2", "files-2", "--service", "filesharing"]);
+    twice.ready("worker files-2");
+    twice.told_on_stderr("worker files-2: it is named twice");
+}
