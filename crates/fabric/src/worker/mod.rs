@@ -1,6 +1,7 @@
 //! The worker's owner loop and its handle.
 
 mod run;
+mod storing;
 mod tasks;
 mod view;
 

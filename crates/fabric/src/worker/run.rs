@@ -4,17 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{
-    Confirmation, OperationError, SubmitError, WorkerJob, WorkerOperation, WorkerState, WorkerStore, WorkerWriter,
-    spawn_worker,
-};
+use norfab_jobs::{Confirmation, OperationError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
 use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, NewJob, RestoredJob, StoreFailure, TIMEOUT_SECONDS_MAX, Worker, WorkerNote,
-    WorkerOutput, WorkerStoreOperation, WorkerToken,
+    Abandoned, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
 };
-use norfab_protocol::{EventType, Identity, JobId, ResultStatus, TaskResult};
+use norfab_protocol::{EventType, Identity, JobId};
 use norfab_service::{CancelReason, TaskMessage, TaskPort};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -22,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::WorkerOptions;
+use super::storing::{Submitted, stored};
 use super::tasks::{self, Runner};
 use super::view::View;
 use crate::StartError;
@@ -29,7 +26,7 @@ use crate::clock::SystemClock;
 use crate::inbox::{Inbox, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
-use crate::pruning::{self, Pruning};
+use crate::pruning::Pruning;
 use crate::queue::{Place, Places, QueueSender};
 use crate::status::LinkState;
 
@@ -47,13 +44,6 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// How long running tasks have to return after they were told to end.
 const ABORT_GRACE: Duration = Duration::from_secs(6);
-
-/// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
-/// not do so for ever.
-const ATTEMPTS_MAX: u32 = 3;
-
-/// Jobs that are read back at once at start.
-const RESTORE_PAGE: usize = 1000;
 
 /// Runs on the store's thread and delivers its answer itself.
 pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + Send>;
@@ -86,26 +76,26 @@ struct Stopping {
 }
 
 pub(super) struct Run {
-    machine: Worker,
+    pub(super) machine: Worker,
     link: Box<dyn DealerLink>,
-    writer: WorkerWriter<WorkerToken>,
-    operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
+    pub(super) writer: WorkerWriter<WorkerToken>,
+    pub(super) operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
     outbox: Outbox,
     commands: mpsc::Receiver<WorkerCommand>,
     places: Places,
     /// The place of the message that the machine is being given.
     place: Option<Place>,
     /// Places of messages whose store operations wait: while the store is behind, tasks wait too.
-    held: Vec<Place>,
-    inbox: Inbox<StoreAnswer>,
+    pub(super) held: Vec<Place>,
+    pub(super) inbox: Inbox<StoreAnswer>,
     ports: HashMap<JobId, TaskPort>,
-    runner: Arc<Runner>,
+    pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     connected: bool,
     stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
-    pruning: Pruning,
+    pub(super) pruning: Pruning,
 }
 
 impl Run {
@@ -379,7 +369,7 @@ impl Run {
     }
 
     /// Does what the machine wants, in its order.
-    fn perform(&mut self) -> Result<(), LinkError> {
+    pub(super) fn perform(&mut self) -> Result<(), LinkError> {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 WorkerOutput::Send(frames, class) => self.send(frames, class),
@@ -423,26 +413,6 @@ impl Run {
         self.outbox.push(frames, class, None, place);
     }
 
-    fn load(&mut self, job: JobId, client: Identity) {
-        // What was handed over before must be there when the query runs.
-        self.submit_operations();
-        let inbox = self.inbox.clone();
-        let asked = self.writer.try_query(move |store| {
-            let loaded = match store.result(&job) {
-                Ok(found) => found.map(|(_, payload)| LoadedJob { payload }),
-                Err(error) => {
-                    error!("job {job} cannot be read: {error}");
-                    return;
-                }
-            };
-            inbox.push([StoreAnswer::Loaded { job, client, loaded }]);
-        });
-        if let Err(error) = asked {
-            // The client asks again.
-            warn!("worker {}: {error}", self.runner.identity);
-        }
-    }
-
     fn abandon(&mut self, job: &JobId, request: &JobRequestBody, why: &Abandoned) {
         let (ending, reply, event) = tasks::abandoned(&self.runner, job, request, why);
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
@@ -464,27 +434,6 @@ impl Run {
             }
             WorkerNote::ResultNotStored { job, error } => {
                 error!(job_uuid = %job, "worker {worker}: the result of job {job} was sent but not stored: {error}");
-            }
-        }
-    }
-
-    /// Hands gathered operations to the store's thread.
-    fn submit_operations(&mut self) -> Submitted {
-        if self.operations.is_empty() {
-            return Submitted::Now;
-        }
-        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
-            Ok(()) => {
-                self.held.clear();
-                Submitted::Now
-            }
-            Err(SubmitError::Full(operations)) => {
-                self.operations = operations;
-                Submitted::Later
-            }
-            Err(SubmitError::Closed(lost)) => {
-                error!("worker {}: the store has ended, {} changes of jobs are lost", self.runner.identity, lost.len());
-                Submitted::Closed
             }
         }
     }
@@ -518,70 +467,6 @@ impl Run {
         Ok(None)
     }
 
-    /// Forgets a bounded number of old jobs.
-    fn prune(&mut self) {
-        let inbox = self.inbox.clone();
-        let asked = self.writer.try_query(move |store| {
-            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
-        });
-        if asked.is_err() {
-            self.pruning.ended(SystemClock::now(), false);
-        }
-    }
-
-    /// Reads back what the last process left.
-    fn restore(&mut self) {
-        let mut after = None;
-        loop {
-            let page = after.clone();
-            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
-            let jobs = match asked.map(|answer| answer.recv()) {
-                Ok(Ok(Ok(jobs))) => jobs,
-                Ok(Ok(Err(error))) => {
-                    error!("worker {}: unfinished jobs cannot be read: {error}", self.runner.identity);
-                    return;
-                }
-                Ok(Err(_)) | Err(_) => {
-                    error!("worker {}: unfinished jobs cannot be read: the store has ended", self.runner.identity);
-                    return;
-                }
-            };
-            let Some(last) = jobs.last() else { return };
-            after = Some((last.received, last.id.clone()));
-            for job in jobs {
-                self.restore_job(job);
-            }
-        }
-    }
-
-    fn restore_job(&mut self, job: WorkerJob) {
-        let request: JobRequestBody = match norfab_protocol::body::decode("a job request", &job.body) {
-            Ok(request) => request,
-            Err(error) => {
-                error!("worker {}: stored job {} cannot be read: {error}", self.runner.identity, job.id);
-                let result = TaskResult::failed(ResultStatus::Error, format!("the stored job cannot be read: {error}"));
-                let finish = WorkerOperation::Finish {
-                    id: job.id,
-                    state: WorkerState::Failed,
-                    at: SystemClock::unix(),
-                    payload: norfab_protocol::body::encode(&result),
-                };
-                self.operations.push((finish, None));
-                return;
-            }
-        };
-        let started = job.state != WorkerState::Pending;
-        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent())
-            && job.attempts < ATTEMPTS_MAX;
-        let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
-        let new = NewJob { job: job.id, client: job.client, request, body: job.body, timeout: job.timeout };
-        let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
-        self.machine.restore(SystemClock::now(), restored);
-        if let Err(error) = self.perform() {
-            error!("worker {}: {error}", self.runner.identity);
-        }
-    }
-
     /// The part of `get_stats` that only the owner knows; the view adds the rest.
     fn statistics(&mut self) -> Value {
         let now = SystemClock::now();
@@ -606,53 +491,9 @@ impl Run {
     }
 }
 
-/// What became of gathered operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Submitted {
-    Now,
-    /// The queue is full: try again soon.
-    Later,
-    /// The store's thread has ended, and with it the worker: it could promise nothing any more.
-    Closed,
-}
-
 enum Turn {
     Again,
     Pause,
     Wait(Option<Duration>),
     End,
-}
-
-/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
-fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
-    let at = SystemClock::unix();
-    match operation {
-        WorkerStoreOperation::Insert(NewJob { job, client, request, body, timeout }) => {
-            let seconds = request.timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
-            WorkerOperation::Insert(WorkerJob {
-                id: job,
-                client,
-                task: request.task,
-                body,
-                timeout,
-                received: at,
-                deadline: at + seconds as f64,
-                state: WorkerState::Pending,
-                attempts: 0,
-                started: None,
-                finished: None,
-            })
-        }
-        WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
-        WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
-        WorkerStoreOperation::Finish { job, ending, payload } => {
-            let state = match ending {
-                Ending::Completed => WorkerState::Completed,
-                Ending::Failed => WorkerState::Failed,
-                Ending::Cancelled => WorkerState::Cancelled,
-            };
-            WorkerOperation::Finish { id: job, state, at, payload }
-        }
-        WorkerStoreOperation::Event { job, body } => WorkerOperation::Event { id: job, body },
-    }
 }

@@ -3,7 +3,9 @@
 //! One input, then [`Worker::poll_output`] until it is empty. Order is meaning: a job is stored before its 201 goes out,
 //! a result is stored before its 200.
 
+mod jobs;
 mod output;
+mod reply;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -14,16 +16,14 @@ pub use output::{
     Abandoned, Class, Ending, LoadedJob, NewJob, NotTaken, RestoredJob, StartJob, StoreFailure, WorkerCounters,
     WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
+pub use reply::{result_reply, result_reply_of};
 
-use crate::body::{
-    self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, EventType, FABRIC_VERSION, InputRequest, JobRequestBody,
-    JobState, Waiting,
-};
+use crate::body::{self, EventType, InputRequest, JobRequestBody, JobState};
 use crate::frame::Status;
 use crate::keepalive::{Keepalive, KeepaliveConfig};
-use crate::message::{BrokerToWorker, Delivery, WorkerMessage, WorkerReply};
+use crate::message::{BrokerToWorker, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId, ServiceName};
-use crate::result::TaskResult;
+use reply::result_payload;
 
 /// Shortest time between two reconnects that a DISCONNECT asks for: a broker that says nothing else cannot make a storm.
 pub const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -440,291 +440,10 @@ impl Worker {
         self.note(WorkerNote::JobRefused { job: job.clone(), reason: reason.clone() });
         self.reply_refusal(client, job, Status::REFUSED, "REFUSED", Some(reason), retry);
     }
-
-    fn post(&mut self, now: Instant, delivery: Delivery) {
-        let Delivery { client, job, body } = delivery;
-        if let Some(active) = self.jobs.get(&job) {
-            // The 201 of a job that is being stored comes when it is.
-            if active.phase != Phase::Storing {
-                self.accept(client, job);
-            }
-            return;
-        }
-        if self.stopping {
-            self.refuse(client, job, format!("worker {} is stopping", self.config.identity), true);
-            return;
-        }
-        if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
-            let reason = format!(
-                "worker {} has {} unfinished jobs with {} bytes, it takes no more than {} with {}: try again later",
-                self.config.identity,
-                self.jobs.len(),
-                self.bytes,
-                self.config.jobs_max,
-                self.config.jobs_bytes_max
-            );
-            self.refuse(client, job, reason, true);
-            return;
-        }
-        let request: JobRequestBody = match body::decode("a job request", &body) {
-            Ok(request) => request,
-            Err(error) => {
-                self.refuse(client, job, error.to_string(), false);
-                return;
-            }
-        };
-        let timeout = request.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
-        let active = ActiveJob {
-            client: client.clone(),
-            request: request.clone(),
-            timeout,
-            deadline: request.timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
-            phase: Phase::Storing,
-            bytes: body.len(),
-            questions: Vec::new(),
-            cancelled: None,
-            abandoned: false,
-        };
-        self.bytes += body.len();
-        self.jobs.insert(job.clone(), active);
-        let new = NewJob { job: job.clone(), client, request, body, timeout };
-        self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job.clone())));
-        if self.running < self.config.max_concurrent_jobs && self.queue.is_empty() {
-            // There is room: the store writes both down at once.
-            self.running += 1;
-            self.reserved.insert(job.clone());
-            self.store(WorkerStoreOperation::Started(job.clone()), Some(WorkerToken::Start(job)));
-        }
-    }
-
-    fn accept(&mut self, client: Identity, job: JobId) {
-        let body = Accepted {
-            worker: self.config.identity.clone(),
-            uuid: job.clone(),
-            status: "ACCEPTED".to_owned(),
-            service: self.config.service.clone(),
-            fabric: Some(FABRIC_VERSION),
-        };
-        self.reply(client, job, Status::ACCEPTED, body::encode(&body));
-    }
-
-    fn inserted(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
-        let Some(active) = self.jobs.get_mut(&job) else {
-            return;
-        };
-        if active.phase != Phase::Storing {
-            return;
-        }
-        let client = active.client.clone();
-        let reserved = self.reserved.remove(&job);
-        match outcome {
-            Ok(()) => {
-                active.phase = if reserved { Phase::Starting } else { Phase::Queued };
-                let cancelled = active.cancelled.take();
-                self.accept(client, job.clone());
-                match cancelled {
-                    Some(why) => self.abandon(&job, why),
-                    None if reserved => {}
-                    None => self.queue.push_back(job),
-                }
-                self.start_jobs(now);
-            }
-            Err(StoreFailure::Duplicate) => {
-                self.forget(&job, reserved);
-                self.start_jobs(now);
-                self.outputs.push_back(WorkerOutput::Load { job, client });
-            }
-            Err(StoreFailure::Failed(error)) => {
-                self.forget(&job, reserved);
-                self.start_jobs(now);
-                let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
-                self.refuse(client, job, reason, true);
-            }
-        }
-    }
-
-    /// A job that was not stored leaves no trace.
-    fn forget(&mut self, job: &JobId, reserved: bool) {
-        if let Some(active) = self.jobs.remove(job) {
-            self.bytes -= active.bytes;
-        }
-        if reserved {
-            self.running -= 1;
-        }
-    }
-
-    fn result_stored(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
-        let Some(active) = self.jobs.remove(&job) else {
-            return;
-        };
-        let Phase::Finishing { reply, event } = active.phase else {
-            self.jobs.insert(job, active);
-            return;
-        };
-        self.bytes -= active.bytes;
-        if let Err(failure) = outcome {
-            let error = match failure {
-                StoreFailure::Duplicate => "already finished".to_owned(),
-                StoreFailure::Failed(error) => error,
-            };
-            self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
-        }
-        self.reply(active.client.clone(), job.clone(), Status::OK, reply);
-        self.send_event(active.client, job, event);
-        self.start_jobs(now);
-    }
-
-    fn get(&mut self, delivery: Delivery) {
-        let Delivery { client, job, .. } = delivery;
-        if self.jobs.contains_key(&job) {
-            self.reply_active(client, &job);
-        } else {
-            self.outputs.push_back(WorkerOutput::Load { job, client });
-        }
-    }
-
-    fn reply_active(&mut self, client: Identity, job: &JobId) {
-        let Some(active) = self.jobs.get(job) else {
-            return;
-        };
-        match &active.phase {
-            Phase::Storing | Phase::Queued => {
-                self.reply_state(client, job.clone(), Status::PENDING, "PENDING", None);
-            }
-            Phase::Running if !active.questions.is_empty() => {
-                let body = Waiting {
-                    worker: self.config.identity.clone(),
-                    uuid: job.clone(),
-                    service: self.config.service.clone(),
-                    status: "WAITING_CLIENT_INPUT".to_owned(),
-                    input_request: active.questions.first().cloned(),
-                };
-                self.reply(client, job.clone(), Status::WAITING, body::encode(&body));
-            }
-            Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
-                self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
-            }
-        }
-    }
-
-    fn put(&mut self, delivery: &Delivery) {
-        let runs = self.jobs.get(&delivery.job).is_some_and(|active| active.phase == Phase::Running);
-        match body::decode_put(&delivery.body) {
-            Ok(Some(put)) if runs => {
-                self.outputs.push_back(WorkerOutput::Deliver { job: delivery.job.clone(), put });
-            }
-            Ok(_) => self.counters.puts_ignored += 1,
-            Err(error) => {
-                self.counters.refused += 1;
-                self.note(WorkerNote::Refused(error));
-            }
-        }
-    }
-
-    fn delete(&mut self, delivery: Delivery) {
-        let Delivery { client, job, body } = delivery;
-        let reason = body::decode::<CancelBody>("a cancellation", &body).unwrap_or_default().reason;
-        let why = Abandoned::Cancelled { by: client, reason };
-        let Some(active) = self.jobs.get_mut(&job) else {
-            return;
-        };
-        match active.phase {
-            Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
-            Phase::Starting | Phase::Queued => self.abandon(&job, why),
-            Phase::Storing => active.cancelled = Some(why),
-            Phase::Finishing { .. } => {}
-        }
-    }
-
-    fn abandon(&mut self, job: &JobId, why: Abandoned) {
-        let Some(active) = self.jobs.get_mut(job) else {
-            return;
-        };
-        if std::mem::replace(&mut active.abandoned, true) {
-            return;
-        }
-        let request = active.request.clone();
-        self.outputs.push_back(WorkerOutput::Abandon { job: job.clone(), request, why });
-    }
-
-    fn start_jobs(&mut self, now: Instant) {
-        while self.running < self.config.max_concurrent_jobs && !self.stopping {
-            let Some(job) = self.queue.pop_front() else {
-                return;
-            };
-            let Some(active) = self.jobs.get_mut(&job) else {
-                continue;
-            };
-            if active.phase != Phase::Queued || active.abandoned {
-                continue;
-            }
-            if active.deadline.is_some_and(|deadline| deadline <= now) {
-                self.abandon(&job, Abandoned::Expired);
-                continue;
-            }
-            active.phase = Phase::Starting;
-            self.running += 1;
-            self.store(WorkerStoreOperation::Started(job.clone()), Some(WorkerToken::Start(job)));
-        }
-    }
-
-    /// A job is written down as started: it starts. One that could not be written down starts too: its client was told that
-    /// it will, and only a crash in the meantime could make it run again.
-    fn start(&mut self, job: JobId, outcome: Result<(), StoreFailure>) {
-        let Some(active) = self.jobs.get_mut(&job) else {
-            return;
-        };
-        if active.phase != Phase::Starting || active.abandoned {
-            return;
-        }
-        active.phase = Phase::Running;
-        let start = StartJob {
-            job: job.clone(),
-            client: active.client.clone(),
-            request: active.request.clone(),
-            timeout: active.timeout,
-            deadline: active.deadline,
-        };
-        self.outputs.push_back(WorkerOutput::Start(start));
-        if let Err(StoreFailure::Failed(error)) = outcome {
-            self.note(WorkerNote::StartNotStored { job, error });
-        }
-    }
 }
 
 /// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
 pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
-
-fn prefix(worker: &Identity) -> Vec<u8> {
-    let mut text = b"{".to_vec();
-    serde_json::to_writer(&mut text, worker).expect("a text can be written as JSON");
-    text.push(b':');
-    text
-}
-
-/// The body of a 200 for a result that is at hand. Errors: it cannot be written as JSON.
-pub fn result_reply_of(worker: &Identity, result: &TaskResult) -> Result<Bytes, serde_json::Error> {
-    let mut body = prefix(worker);
-    body.reserve(result.result.get().len() + 512);
-    serde_json::to_writer(&mut body, result)?;
-    body.push(b'}');
-    Ok(body.into())
-}
-
-/// The body of a 200: one Result under its worker's name.
-pub fn result_reply(worker: &Identity, payload: &[u8]) -> Bytes {
-    let mut body = prefix(worker);
-    body.reserve_exact(payload.len() + 1);
-    body.extend_from_slice(payload);
-    body.push(b'}');
-    body.into()
-}
-
-/// The Result inside a body that [`result_reply`] made, without copying it.
-fn result_payload(worker: &Identity, reply: &Bytes) -> Bytes {
-    let start = prefix(worker).len().min(reply.len());
-    reply.slice(start..reply.len().saturating_sub(1).max(start))
-}
 
 #[cfg(test)]
 mod tests;

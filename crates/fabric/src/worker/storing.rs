@@ -1,0 +1,171 @@
+//! The worker's owner and its store: what is handed over, read back and forgotten.
+
+use std::time::Duration;
+
+use norfab_jobs::{SubmitError, WorkerJob, WorkerOperation, WorkerState};
+use norfab_protocol::body::JobRequestBody;
+use norfab_protocol::worker::{Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation};
+use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
+use tracing::{error, warn};
+
+use super::run::{Run, StoreAnswer};
+use crate::clock::SystemClock;
+use crate::pruning;
+
+/// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
+/// not do so for ever.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Jobs that are read back at once at start.
+const RESTORE_PAGE: usize = 1000;
+
+/// What became of gathered operations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Submitted {
+    Now,
+    /// The queue is full: try again soon.
+    Later,
+    /// The store's thread has ended, and with it the worker: it could promise nothing any more.
+    Closed,
+}
+
+impl Run {
+    /// Hands gathered operations to the store's thread.
+    pub(super) fn submit_operations(&mut self) -> Submitted {
+        if self.operations.is_empty() {
+            return Submitted::Now;
+        }
+        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
+            Ok(()) => {
+                self.held.clear();
+                Submitted::Now
+            }
+            Err(SubmitError::Full(operations)) => {
+                self.operations = operations;
+                Submitted::Later
+            }
+            Err(SubmitError::Closed(lost)) => {
+                error!("worker {}: the store has ended, {} changes of jobs are lost", self.runner.identity, lost.len());
+                Submitted::Closed
+            }
+        }
+    }
+
+    /// Forgets a bounded number of old jobs.
+    pub(super) fn prune(&mut self) {
+        let inbox = self.inbox.clone();
+        let asked = self.writer.try_query(move |store| {
+            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
+        });
+        if asked.is_err() {
+            self.pruning.ended(SystemClock::now(), false);
+        }
+    }
+
+    /// Reads back what the last process left.
+    pub(super) fn restore(&mut self) {
+        let mut after = None;
+        loop {
+            let page = after.clone();
+            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
+            let jobs = match asked.map(|answer| answer.recv()) {
+                Ok(Ok(Ok(jobs))) => jobs,
+                Ok(Ok(Err(error))) => {
+                    error!("worker {}: unfinished jobs cannot be read: {error}", self.runner.identity);
+                    return;
+                }
+                Ok(Err(_)) | Err(_) => {
+                    error!("worker {}: unfinished jobs cannot be read: the store has ended", self.runner.identity);
+                    return;
+                }
+            };
+            let Some(last) = jobs.last() else { return };
+            after = Some((last.received, last.id.clone()));
+            for job in jobs {
+                self.restore_job(job);
+            }
+        }
+    }
+
+    pub(super) fn restore_job(&mut self, job: WorkerJob) {
+        let request: JobRequestBody = match norfab_protocol::body::decode("a job request", &job.body) {
+            Ok(request) => request,
+            Err(error) => {
+                error!("worker {}: stored job {} cannot be read: {error}", self.runner.identity, job.id);
+                let result = TaskResult::failed(ResultStatus::Error, format!("the stored job cannot be read: {error}"));
+                let finish = WorkerOperation::Finish {
+                    id: job.id,
+                    state: WorkerState::Failed,
+                    at: SystemClock::unix(),
+                    payload: norfab_protocol::body::encode(&result),
+                };
+                self.operations.push((finish, None));
+                return;
+            }
+        };
+        let started = job.state != WorkerState::Pending;
+        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent())
+            && job.attempts < ATTEMPTS_MAX;
+        let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+        let new = NewJob { job: job.id, client: job.client, request, body: job.body, timeout: job.timeout };
+        let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
+        self.machine.restore(SystemClock::now(), restored);
+        if let Err(error) = self.perform() {
+            error!("worker {}: {error}", self.runner.identity);
+        }
+    }
+
+    pub(super) fn load(&mut self, job: JobId, client: Identity) {
+        // What was handed over before must be there when the query runs.
+        self.submit_operations();
+        let inbox = self.inbox.clone();
+        let asked = self.writer.try_query(move |store| {
+            let loaded = match store.result(&job) {
+                Ok(found) => found.map(|(_, payload)| LoadedJob { payload }),
+                Err(error) => {
+                    error!("job {job} cannot be read: {error}");
+                    return;
+                }
+            };
+            inbox.push([StoreAnswer::Loaded { job, client, loaded }]);
+        });
+        if let Err(error) = asked {
+            // The client asks again.
+            warn!("worker {}: {error}", self.runner.identity);
+        }
+    }
+}
+
+/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
+pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
+    let at = SystemClock::unix();
+    match operation {
+        WorkerStoreOperation::Insert(NewJob { job, client, request, body, timeout }) => {
+            let seconds = request.timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
+            WorkerOperation::Insert(WorkerJob {
+                id: job,
+                client,
+                task: request.task,
+                body,
+                timeout,
+                received: at,
+                deadline: at + seconds as f64,
+                state: WorkerState::Pending,
+                attempts: 0,
+                started: None,
+                finished: None,
+            })
+        }
+        WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
+        WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
+        WorkerStoreOperation::Finish { job, ending, payload } => {
+            let state = match ending {
+                Ending::Completed => WorkerState::Completed,
+                Ending::Failed => WorkerState::Failed,
+                Ending::Cancelled => WorkerState::Cancelled,
+            };
+            WorkerOperation::Finish { id: job, state, at, payload }
+        }
+        WorkerStoreOperation::Event { job, body } => WorkerOperation::Event { id: job, body },
+    }
+}

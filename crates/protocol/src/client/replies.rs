@@ -1,0 +1,323 @@
+//! What the broker's messages mean for a job.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+
+use super::job::{Around, JobState, Lost};
+use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
+use super::{Client, POSTS_MAX};
+use crate::body::{self, Accepted, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
+use crate::broker::EVERY_SERVICE;
+use crate::frame::Status;
+use crate::message::{DecodeError, Reply};
+use crate::name::{Identity, JobId};
+use crate::target::Target;
+
+impl Client {
+    pub(super) fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
+        let Reply { job: id, status, payload, .. } = reply;
+        if !self.jobs.contains_key(&id) {
+            if self.management.contains_key(&id) {
+                // The answer to a management request comes twice; the other one counts, unless this one is a refusal
+                // that no other follows.
+                if status.is_error() {
+                    self.management_answer(&id, Ok((status, payload)));
+                }
+            } else if status == Status::OK || status.is_error() {
+                self.note(ClientNote::UnknownJob(id));
+            }
+            return Ok(());
+        }
+        match status {
+            Status::DISPATCHED => {
+                let body: Dispatched = body::decode("a dispatch", &payload)?;
+                self.broker_remembers = body.fabric.is_some();
+                self.dispatched(now, &id, &body.target, body.workers);
+            }
+            Status::ACCEPTED => {
+                let body: Accepted = body::decode("an acceptance", &payload)?;
+                self.accepted(now, &id, body.worker, body.fabric.is_some());
+            }
+            Status::PENDING => {
+                let body: body::JobState = body::decode("a job state", &payload)?;
+                self.accepted(now, &id, body.worker, false);
+            }
+            Status::WAITING => {
+                let body: Waiting = body::decode("a waiting state", &payload)?;
+                self.settle(now, &id, &body.worker);
+                if let Some(question) = body.input_request {
+                    self.question(&id, body.worker, question);
+                }
+            }
+            Status::OK => self.results(now, &id, &payload)?,
+            status if status.is_error() => self.refusal(now, &id, status, &payload)?,
+            status => return Err(DecodeError::Status(status.to_string())),
+        }
+        Ok(())
+    }
+
+    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>) {
+        let first = self.config.get_first;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
+        // for nobody says nothing.
+        if job.dispatched.is_some() || workers.is_empty() {
+            return;
+        }
+        if let Some(around) = &mut job.around
+            && target == Target::All.as_str()
+        {
+            around.asked = Some(workers.into_iter().collect());
+            self.nobody_has_it(now, id);
+            return;
+        }
+        if !job.is_dispatch(target) {
+            return;
+        }
+        job.dispatched = Some(workers.clone());
+        job.next_post = None;
+        job.next_ask = Some(now + first);
+        if matches!(job.state, JobState::New | JobState::Submitting) {
+            job.state = JobState::Dispatched;
+        }
+        self.set_timer(id);
+        self.update(id.clone(), JobUpdate::Dispatched(workers));
+        if !self.complete_if_done(now, id) {
+            self.progress(id);
+        }
+    }
+
+    /// A job for one worker, whose 202 was lost, is with the worker that speaks about it.
+    fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let names_one = match &job.request.target {
+            Target::Any => true,
+            Target::All => false,
+            Target::Text(text) => text == worker.as_str(),
+        };
+        if job.dispatched.is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
+            let target = job.request.target.as_str().to_owned();
+            if let Some(job) = self.jobs.get_mut(id) {
+                job.around = None;
+                job.announced_nothing();
+            }
+            self.dispatched(now, id, &target, vec![worker.clone()]);
+        }
+    }
+
+    /// All workers that were asked say that they do not have the job: it never started anywhere.
+    fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(Around { asked: Some(asked), denied }) = &job.around else { return };
+        if job.dispatched.is_none() && job.started.is_empty() && asked.is_subset(denied) {
+            job.nobody_has_it = true;
+            self.post(now, id);
+        }
+    }
+
+    fn accepted(&mut self, now: Instant, id: &JobId, worker: Identity, pushes: bool) {
+        self.settle(now, id, &worker);
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+            return;
+        }
+        if pushes {
+            job.pushes.insert(worker.clone());
+        }
+        let new = job.started.insert(worker.clone());
+        let changed = !matches!(job.state, JobState::Started | JobState::Waiting);
+        if changed {
+            job.state = JobState::Started;
+        }
+        if changed || (new && job.is_worth_a_row()) {
+            self.progress(id);
+        }
+        if new {
+            self.update(id.clone(), JobUpdate::Accepted(worker));
+        }
+    }
+
+    fn question(&mut self, id: &JobId, worker: Identity, question: InputRequest) {
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+            return;
+        }
+        if !job.ask_once(&worker, &question.id) {
+            // It is known, and still open there: an answer that was given did not arrive.
+            if let Some((worker, body)) = job.answers.get(&question.id).cloned() {
+                self.put(id, worker.as_ref(), body);
+            }
+            return;
+        }
+        job.state = JobState::Waiting;
+        self.progress(id);
+        self.update(id.clone(), JobUpdate::Question(worker, question));
+    }
+
+    fn results(&mut self, now: Instant, id: &JobId, payload: &Bytes) -> Result<(), DecodeError> {
+        let results: BTreeMap<String, &RawValue> = {
+            let text = std::str::from_utf8(payload)
+                .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?;
+            serde_json::from_str(text)
+                .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?
+        };
+        for (name, result) in results {
+            let worker = Identity::parse(&name)?;
+            self.settle(now, id, &worker);
+            let Some(job) = self.jobs.get_mut(id) else {
+                return Ok(());
+            };
+            if !job.expects(&worker) {
+                self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
+                continue;
+            }
+            if !job.completed.insert(worker.clone()) {
+                continue;
+            }
+            job.lost.remove(&worker);
+            job.close_questions(&worker);
+            // A slice of the message: the text lies in it.
+            let payload = payload.slice_ref(result.get().as_bytes());
+            self.store(
+                ClientStoreOperation::Result { job: id.clone(), worker: worker.clone(), payload: payload.clone() },
+                None,
+            );
+            self.update(id.clone(), JobUpdate::Result(worker, payload));
+        }
+        if !self.complete_if_done(now, id) {
+            let changed = self.jobs.get_mut(id).is_some_and(|job| job.settle_waiting() || job.is_worth_a_row());
+            if changed {
+                self.progress(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn refusal(&mut self, now: Instant, id: &JobId, status: Status, payload: &[u8]) -> Result<(), DecodeError> {
+        #[derive(serde::Deserialize)]
+        struct Whose {
+            worker: Option<Identity>,
+        }
+        let Whose { worker } = body::decode("a refusal", payload)?;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return Ok(());
+        };
+        let Some(worker) = worker else {
+            // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
+            // only that the worker is away at the moment.
+            // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
+            // and its workers are not back yet.
+            if job.dispatched.is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
+                self.note(ClientNote::WorkerAway(id.clone()));
+                return Ok(());
+            }
+            let body: Refused = body::decode("a refusal", payload)?;
+            let errors = if body.errors.is_empty() { vec![body.status] } else { body.errors };
+            self.finish(now, id, JobState::Failed, errors);
+            return Ok(());
+        };
+        if !job.expects(&worker) || job.completed.contains(&worker) {
+            return Ok(());
+        }
+        let body: body::JobState = body::decode("a refusal", payload)?;
+        if let Some(around) = &mut job.around
+            && status == Status::NOT_FOUND
+        {
+            around.denied.insert(worker);
+            self.nobody_has_it(now, id);
+            return Ok(());
+        }
+        let again = job.posts_to.get(&worker).copied().unwrap_or_default();
+        if !job.started.contains(&worker) && again < POSTS_MAX {
+            // The worker never stored it, so it never ran there.
+            if status == Status::NOT_FOUND {
+                job.posts_to.insert(worker.clone(), again + 1);
+                let message = job.post_to(Target::list([&worker]));
+                self.send(message);
+                return Ok(());
+            }
+            if body.retry == Some(true) && job.request.target == Target::Any {
+                // It stops, or has too much to do: another one may be free.
+                job.posts_to.insert(worker, again + 1);
+                job.dispatched = None;
+                job.nobody_has_it = true;
+                job.state = JobState::Submitting;
+                job.next_ask = None;
+                job.next_post = Some(now + self.config.post_again / 10 * (again + 1));
+                self.set_timer(id);
+                self.progress(id);
+                return Ok(());
+            }
+        }
+        let lost = match (status, body.error) {
+            (Status::NOT_FOUND, _) => Lost::Forgotten,
+            (_, Some(error)) => Lost::Refused(error),
+            (_, None) => Lost::Refused(body.status),
+        };
+        job.lost.insert(worker, lost);
+        self.complete_if_done(now, id);
+        Ok(())
+    }
+
+    pub(super) fn event(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
+        let Reply { job: id, payload, .. } = reply;
+        if !self.jobs.contains_key(&id) {
+            // The last event of a job whose result came first.
+            return Ok(());
+        }
+        let event: Event = body::decode("an event", &payload)?;
+        let worker = event.worker.clone();
+        self.settle(now, &id, &worker);
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        if !job.expects(&worker) {
+            self.note(ClientNote::UnexpectedWorker(id, worker.to_string()));
+            return Ok(());
+        }
+        self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
+        let question = event.input_request();
+        let answered = event.input_response_id().map(str::to_owned);
+        let ready = event.event_type == EventType::ResultReady
+            || (event.event_type == EventType::Progress
+                && event.status == EventStatus::Completed
+                && event.message == "completed");
+        self.update(id.clone(), JobUpdate::Event(Box::new(event), payload));
+        if let Some(question) = question {
+            self.question(&id, worker, question);
+            return Ok(());
+        }
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(answered) = answered {
+            job.close_question(&worker, &answered);
+            job.answers.remove(&answered);
+            if job.settle_waiting() {
+                self.progress(&id);
+            }
+            return Ok(());
+        }
+        if ready && job.expects(&worker) && !job.completed.contains(&worker) {
+            if job.pushes.contains(&worker) {
+                return Ok(());
+            }
+            // At most one GET for each announcement: a task may say "completed" as often as it likes, but only once per
+            // interval does that make us ask.
+            let service = job.request.service.clone();
+            if job.may_ask_now(now, &worker) {
+                self.send_get(service, Target::list([&worker]), &id);
+            }
+        }
+        Ok(())
+    }
+}
