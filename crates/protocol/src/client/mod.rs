@@ -200,7 +200,7 @@ impl Client {
                 }
             }
             Ok(BrokerToClient::Stream(Reply { job, payload, .. })) => {
-                if self.jobs.contains_key(&job) {
+                if self.is_answerable(&job) {
                     self.update(job, JobUpdate::Stream(payload));
                 } else {
                     self.note(ClientNote::UnknownJob(job));
@@ -314,6 +314,12 @@ impl Client {
     /// What was counted.
     pub fn counters(&self) -> &ClientCounters {
         &self.counters
+    }
+
+    /// Whether anyone can have an answer: the store has the job, so it was or may have been posted. Before that an answer is
+    /// a guess, or one for an earlier job with this id.
+    fn is_answerable(&self, id: &JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.stored)
     }
 
     fn note(&mut self, note: ClientNote) {

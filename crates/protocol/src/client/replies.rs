@@ -19,7 +19,7 @@ use crate::target::Target;
 impl Client {
     pub(super) fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
         let Reply { job: id, status, payload, .. } = reply;
-        if !self.jobs.contains_key(&id) {
+        if !self.is_answerable(&id) {
             if self.management.contains_key(&id) {
                 // The answer to a management request comes twice; the other one counts, unless this one is a refusal
                 // that no other follows.
@@ -272,7 +272,7 @@ impl Client {
 
     pub(super) fn event(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
         let Reply { job: id, payload, .. } = reply;
-        if !self.jobs.contains_key(&id) {
+        if !self.is_answerable(&id) {
             // The last event of a job whose result came first.
             return Ok(());
         }

@@ -587,3 +587,14 @@ fn a_workers_name_may_have_characters_that_json_escapes() {
     let results = bench.result("1", "DOM\\w\"1").results;
     assert_eq!(results[0].0, "DOM\\w\"1");
 }
+
+#[test]
+fn an_answer_for_a_job_that_is_not_stored_yet_is_nobodys() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.drain();
+    let body = json!({"worker": "a", "uuid": "1", "service": "s", "status": "JOB NOT FOUND"});
+    assert!(bench.reply("0x05", "1", "404", body).sent.is_empty(), "it would be posted before it is stored");
+    assert!(bench.result("1", "a").results.is_empty());
+}

@@ -241,11 +241,15 @@ impl Worker {
 
     /// A job is written down as started: it starts. One that could not be written down starts too: its client was told that
     /// it will, and only a crash in the meantime could make it run again.
-    pub(super) fn start(&mut self, job: JobId, outcome: Result<(), StoreFailure>) {
+    pub(super) fn start(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
         let Some(active) = self.jobs.get_mut(&job) else {
             return;
         };
         if active.phase != Phase::Starting || active.abandoned {
+            return;
+        }
+        if active.deadline.is_some_and(|deadline| deadline <= now) {
+            self.abandon(&job, Abandoned::Expired);
             return;
         }
         active.phase = Phase::Running;

@@ -252,7 +252,7 @@ impl Worker {
     pub fn stored(&mut self, now: Instant, token: WorkerToken, outcome: Result<(), StoreFailure>) {
         match token {
             WorkerToken::Insert(job) => self.inserted(now, job, outcome),
-            WorkerToken::Start(job) => self.start(job, outcome),
+            WorkerToken::Start(job) => self.start(now, job, outcome),
             WorkerToken::Finish(job) => self.result_stored(now, job, outcome),
         }
     }

@@ -359,3 +359,15 @@ fn unfinished_jobs_take_a_bounded_number_of_bytes() {
     bench.store(WorkerToken::Finish(job("1")));
     assert_eq!(bench.post("3")[0], Did::Stored("insert"), "room again");
 }
+
+#[test]
+fn a_job_whose_deadline_passes_while_its_start_is_written_down_does_not_start() {
+    let mut bench = Bench::new(1);
+    bench.post("1");
+    bench.worker.stored(bench.now, WorkerToken::Insert(job("1")), Ok(()));
+    bench.drain();
+    bench.now += Duration::from_secs(30);
+    assert_eq!(bench.store(WorkerToken::Start(job("1"))), [Did::Abandoned(Abandoned::Expired)]);
+    bench.finish("1");
+    assert_eq!(bench.worker.running(), 0);
+}
