@@ -121,16 +121,7 @@ pub enum Command {
         command: FilesCommand,
     },
     /// Show this client's jobs
-    Jobs {
-        /// One job with its results and events
-        uuid: Option<String>,
-        /// Show so many
-        #[arg(long, default_value_t = 20, value_name = "COUNT")]
-        last: usize,
-        /// How long to wait for a job that has not ended
-        #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
-        wait: Duration,
-    },
+    Jobs(JobsArgs),
     /// Show the workers that are registered
     Workers {
         /// Of this service only
@@ -185,6 +176,22 @@ pub struct RunArgs {
     pub events: Events,
     /// The answer to questions of the task, as JSON: true, '"text"'
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub answer: Option<String>,
+}
+
+/// Jobs of this client.
+#[derive(Debug, ClapArgs)]
+pub struct JobsArgs {
+    /// One job with its results and events
+    pub uuid: Option<String>,
+    /// Show so many
+    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    pub last: usize,
+    /// How long to wait for a job that has not ended
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    pub wait: Duration,
+    /// The answer to questions of the job, as JSON
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true, requires = "uuid")]
     pub answer: Option<String>,
 }
 

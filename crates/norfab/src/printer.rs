@@ -105,40 +105,51 @@ fn plain(value: &Value) -> String {
 /// Nested data for people: keys, indented, texts of several lines as they are.
 pub fn nested(value: &Value, indent: usize) {
     let pad = " ".repeat(indent);
-    match value {
-        Value::Object(map) if map.is_empty() => line(&format!("{pad}{{}}")),
-        Value::Array(list) if list.is_empty() => line(&format!("{pad}[]")),
-        Value::Object(map) => {
-            for (key, value) in map {
-                entry(&format!("{pad}{}:", printable(key)), value, indent);
-            }
-        }
-        Value::Array(list) => {
-            for value in list {
-                entry(&format!("{pad}-"), value, indent);
-            }
-        }
-        Value::String(text) => text.lines().for_each(|text| line(&format!("{pad}{}", printable(text)))),
-        other => line(&format!("{pad}{other}")),
+    for text in nested_lines(value) {
+        let padded = format!("{pad}{text}");
+        line(if text.is_empty() { "" } else { &padded });
     }
 }
 
-fn entry(head: &str, value: &Value, indent: usize) {
+fn nested_lines(value: &Value) -> Vec<String> {
     match value {
-        Value::Object(map) if map.is_empty() => line(&format!("{head} {{}}")),
-        Value::Array(list) if list.is_empty() => line(&format!("{head} []")),
-        Value::Object(_) | Value::Array(_) => {
-            line(head);
-            nested(value, indent + 2);
-        }
-        Value::String(text) if text.contains('\n') => {
-            line(head);
-            nested(value, indent + 2);
-        }
-        Value::String(text) => line(format!("{head} {}", printable(text)).trim_end()),
-        Value::Null => line(&format!("{head} null")),
-        other => line(&format!("{head} {other}")),
+        Value::Object(map) if map.is_empty() => vec!["{}".to_owned()],
+        Value::Array(list) if list.is_empty() => vec!["[]".to_owned()],
+        Value::Object(map) => map.iter().flat_map(|(key, value)| entry(&printable(key), value)).collect(),
+        Value::Array(list) => list.iter().flat_map(item).collect(),
+        Value::String(text) => text.lines().map(|text| printable(text).into_owned()).collect(),
+        other => vec![other.to_string()],
     }
+}
+
+/// `key: value` on one line, or the value below it.
+fn entry(key: &str, value: &Value) -> Vec<String> {
+    let mut lines = nested_lines(value);
+    let below = match value {
+        Value::Object(map) => !map.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::String(_) => lines.len() > 1,
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    };
+    if !below {
+        let value = lines.pop().unwrap_or_default();
+        return vec![if value.is_empty() { format!("{key}:") } else { format!("{key}: {value}") }];
+    }
+    lines.iter_mut().for_each(|line| line.insert_str(0, "  "));
+    lines.insert(0, format!("{key}:"));
+    lines
+}
+
+/// A dash before the first line, and room for it before the others.
+fn item(value: &Value) -> Vec<String> {
+    let mut lines = nested_lines(value);
+    if lines.is_empty() {
+        return vec!["-".to_owned()];
+    }
+    for (number, line) in lines.iter_mut().enumerate() {
+        line.insert_str(0, if number == 0 { "- " } else { "  " });
+    }
+    lines
 }
 
 /// An event as a line: time, severity, worker, state, task, what it is about, message.
@@ -247,6 +258,17 @@ mod tests {
     fn what_peers_sent_cannot_steer_the_terminal() {
         assert_eq!(printable("plain\tünï"), "plain\tünï");
         assert_eq!(printable("a\u{1b}[2Jb\r\nc"), "a\\u{1b}[2Jb\\r\\nc");
+    }
+
+    #[test]
+    fn nested_data_is_indented_and_lists_have_dashes() {
+        let value = json!({
+            "text": "one line", "texts": "a\nb", "empty": "", "none": null, "nothing": {}, "number": 1.5,
+            "list": ["x", {"k": 1, "l": [2]}, [], "m\nn", ""],
+        });
+        let expected = "text: one line|texts:|  a|  b|empty:|none: null|nothing: {}|number: 1.5|list:|  - x|  - k: 1|    l:\
+                        |      - 2|  - []|  - m|    n|  -";
+        assert_eq!(nested_lines(&value).join("|"), expected);
     }
 
     #[test]

@@ -7,23 +7,25 @@ use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::FILE_NAME;
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientState, ClientStore, SqliteClientStore};
 use norfab_protocol::JobId;
-use norfab_protocol::body::Event;
+use norfab_protocol::body::{Event, InputResponse};
+use norfab_protocol::client::JobUpdate;
 use serde_json::{Map, Value, json};
 
 use super::connected;
-use crate::args::Global;
+use crate::args::{Global, JobsArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::{ClientSlot, Site};
 
-pub async fn run(global: &Global, uuid: Option<&str>, last: usize, wait: Duration) -> Result<Code, Failure> {
+pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
+    let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
     let mut site = Site::load(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
-    match uuid {
-        None => list(global, &site, last),
+    match &words.uuid {
+        None => list(global, &site, words.last),
         Some(uuid) => {
             let id = JobId::parse(uuid).map_err(|error| Failure::usage(error.to_string()))?;
-            one(global, &site, id, wait).await
+            one(global, &site, id, words.wait, answer).await
         }
     }
 }
@@ -67,14 +69,14 @@ fn row(job: &ClientJob) -> Value {
     })
 }
 
-async fn one(global: &Global, site: &Site, id: JobId, wait: Duration) -> Result<Code, Failure> {
+async fn one(global: &Global, site: &Site, id: JobId, wait: Duration, answer: Option<Value>) -> Result<Code, Failure> {
     for (name, folder) in site.client_folders()? {
         let Some(mut store) = open(&folder)? else { continue };
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
         if !details.job.state.is_final() {
             drop(store);
             match site.take_slot(&name)? {
-                Some(slot) => settle(site, &slot, &id, wait).await?,
+                Some(slot) => settle(site, &slot, &id, wait, answer.as_ref()).await?,
                 None => watch(&folder, &id, wait).await?,
             }
             details = stored(&folder, &id)?.unwrap_or(details);
@@ -103,8 +105,14 @@ async fn watch(folder: &Path, id: &JobId, wait: Duration) -> Result<(), Failure>
 /// How often the database of another process is looked at.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Lets the client that has an unfinished job ask for it.
-async fn settle(site: &Site, slot: &ClientSlot, id: &JobId, wait: Duration) -> Result<(), Failure> {
+/// Lets the client that has an unfinished job ask for it, and answer what its workers ask.
+async fn settle(
+    site: &Site,
+    slot: &ClientSlot,
+    id: &JobId,
+    wait: Duration,
+    answer: Option<&Value>,
+) -> Result<(), Failure> {
     let client = site.start_client(slot)?;
     let done = async {
         if let Err(failure) = connected(&client, site.endpoint()?).await {
@@ -112,7 +120,23 @@ async fn settle(site: &Site, slot: &ClientSlot, id: &JobId, wait: Duration) -> R
             return Ok(());
         }
         if let Some(mut job) = client.watch(id.clone()).await.map_err(Failure::failed)? {
-            while job.next().await.is_some() {}
+            while let Some(update) = job.next().await {
+                let JobUpdate::Question(worker, question) = update else { continue };
+                if let Some(value) = answer {
+                    let response = InputResponse {
+                        input_id: question.id,
+                        value: Some(value.clone()),
+                        cancel: false,
+                        metadata: json!({}),
+                    };
+                    job.answer(Some(worker), response).await.map_err(Failure::failed)?;
+                } else {
+                    printer::warning(&format!(
+                        "worker {worker} asks '{}': 'norfab jobs {id} --answer JSON' answers it",
+                        printer::printable(&question.question)
+                    ));
+                }
+            }
         }
         Ok(())
     };

@@ -61,7 +61,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
             mmi::run(global, &service, &task, &arguments, timeout).await
         }
         Command::Files { command } => files::run(global, command).await,
-        Command::Jobs { uuid, last, wait } => jobs::run(global, uuid.as_deref(), last, wait).await,
+        Command::Jobs(words) => jobs::run(global, words).await,
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
         Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
@@ -180,6 +180,12 @@ fn code_of(report: &JobReport) -> Code {
         JobState::Stale => Code::TimedOut,
         _ => Code::Failed,
     }
+}
+
+/// Reads an answer that was given beforehand. Errors: it is not JSON.
+fn answer_of(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text)
+        .map_err(|error| Failure::usage(format!("--answer is not JSON: {error} (a text needs quotes: '\"yes\"')")))
 }
 
 /// Reads `key=text` and `key:=JSON`. Errors: neither, or not JSON; the argument is named.

@@ -73,7 +73,7 @@ fn one(task: &Value) {
                 "argument": name,
                 "type": type_of(property),
                 "required": if required.contains(&name.as_str()) { "yes" } else { "" },
-                "default": property.get("default").map(Value::to_string).unwrap_or_default(),
+                "default": property.get("default").filter(|default| !default.is_null()).map(Value::to_string).unwrap_or_default(),
                 "description": first_line(&property["description"]),
             })
         })
@@ -86,11 +86,27 @@ fn one(task: &Value) {
     }
 }
 
+/// The types that a value may have. That nothing may be given is told by what is required.
 fn type_of(property: &Value) -> String {
-    match (&property["type"], &property["anyOf"]) {
-        (Value::String(name), _) => name.clone(),
-        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
-        (_, Value::Array(choices)) => choices.iter().map(type_of).collect::<Vec<_>>().join(" or "),
-        _ => "any".to_owned(),
+    let names: Vec<String> = match (&property["type"], &property["anyOf"]) {
+        (Value::String(name), _) => vec![name.clone()],
+        (Value::Array(names), _) => names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+        (_, Value::Array(choices)) => choices.iter().map(type_of).collect(),
+        _ => Vec::new(),
+    };
+    let names: Vec<String> = names.into_iter().filter(|name| name != "null").collect();
+    if names.is_empty() { "any".to_owned() } else { names.join(" or ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_named_and_null_is_none() {
+        assert_eq!(type_of(&json!({"type": "string"})), "string");
+        assert_eq!(type_of(&json!({"type": ["integer", "null"]})), "integer");
+        assert_eq!(type_of(&json!({"anyOf": [{"type": "array"}, {"type": ["string", "null"]}]})), "array or string");
+        assert_eq!(type_of(&json!({"$ref": "#/x"})), "any");
     }
 }

@@ -75,6 +75,21 @@ fn an_answer_that_was_given_beforehand_is_taken() {
 }
 
 #[test]
+fn a_question_of_a_job_that_nobody_waited_for_is_answered_later() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let id = lab.json(&["run", "asking", "ask", "--nowait", "--json"])["uuid"].as_str().expect("an id").to_owned();
+    let asked = lab.run(&["jobs", &id, "--wait", "3s", "--json"]);
+    assert_eq!(asked.code, Some(4), "{asked:?}");
+    assert!(
+        asked.stderr.contains(&format!("worker asker asks 'go on?': 'norfab jobs {id} --answer JSON'")),
+        "{asked:?}"
+    );
+    let job = lab.json(&["jobs", &id, "--wait", "1m", "--answer", "[1]", "--json"]);
+    assert_eq!(job["results"]["asker"]["result"]["answer"], serde_json::json!([1]), "{job}");
+}
+
+#[test]
 fn without_a_terminal_a_question_is_cancelled_with_a_hint() {
     let (lab, _up) = Lab::up();
     let _asking = AskingWorker::start(&lab);

@@ -9,9 +9,9 @@ use norfab_fabric::client::{JobHandle, JobSpec};
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use norfab_protocol::{ServiceName, TaskName};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::{Connected, arguments, job_errors};
+use super::{Connected, answer_of, arguments, job_errors};
 use crate::args::{Events, Global, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -49,10 +49,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         args: Vec::new(),
         timeout: words.timeout,
     };
-    let answer =
-        words.answer.as_deref().map(serde_json::from_str::<Value>).transpose().map_err(|error| {
-            Failure::usage(format!("--answer is not JSON: {error} (a text needs quotes: '\"yes\"')"))
-        })?;
+    let answer = words.answer.as_deref().map(answer_of).transpose()?;
     let mut signals = Signals::new()?;
     let connected = tokio::select! {
         connected = Connected::new(global) => connected?,
