@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 
 /// How long a test waits for what should be there in a second: Python starts slowly on a busy machine.
@@ -111,8 +112,9 @@ impl Peer {
 
     /// Kills the process at once, as a crash would.
     pub fn kill(&mut self) {
-        // A process that has ended already is what we want.
-        drop(self.child.kill());
+        // Those that it has forked too: a fleet of stock workers is a process for each. A group that has ended already is
+        // what we want.
+        kill_process_group(Pid::from_child(&self.child), Signal::KILL).ok();
         drop(self.child.wait());
     }
 
@@ -154,7 +156,7 @@ impl Peer {
     }
 
     fn spawn(name: &str, mut command: Command, input: Stdio) -> Self {
-        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{name}: cannot start {command:?}: {error}"));
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, lines) = sync_channel(LINES_MAX);
