@@ -239,7 +239,8 @@ impl Client {
             return Ok(());
         }
         let again = job.posts_to.get(&worker).copied().unwrap_or_default();
-        if !job.started.contains(&worker) && again < POSTS_MAX {
+        let posted = job.posts > 0 || job.dispatched.is_some();
+        if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
             // The worker never stored it, so it never ran there.
             if status == Status::NOT_FOUND {
                 job.posts_to.insert(worker.clone(), again + 1);

@@ -598,3 +598,17 @@ fn an_answer_for_a_job_that_is_not_stored_yet_is_nobodys() {
     assert!(bench.reply("0x05", "1", "404", body).sent.is_empty(), "it would be posted before it is stored");
     assert!(bench.result("1", "a").results.is_empty());
 }
+
+#[test]
+fn a_worker_that_lacks_a_job_does_not_get_it_before_its_turn() {
+    let mut bench = Bench::new();
+    bench.client = Client::new(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    for job in ["1", "2"] {
+        let request = bench.request(job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(job)), Ok(()));
+    }
+    bench.drain();
+    let body = json!({"worker": "a", "uuid": "2", "service": "s", "status": "JOB NOT FOUND"});
+    assert!(bench.reply("0x05", "2", "404", body).sent.is_empty());
+}

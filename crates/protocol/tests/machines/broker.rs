@@ -128,6 +128,9 @@ impl Run {
                     let (purpose, to) =
                         if registered { (Purpose::Relay, client) } else { (Purpose::Disconnect, worker) };
                     assert_eq!((sent.purpose, sent.to.as_str()), (purpose, to));
+                    if let Some((_, hold_until)) = self.registered.get_mut(worker) {
+                        *hold_until = self.now + hold_time;
+                    }
                 }
             }
             BrokerOperation::Raw { peer, frames } => {

@@ -71,6 +71,8 @@ struct Run {
     pending: VecDeque<(WorkerStoreOperation, WorkerToken)>,
     loads: VecDeque<(JobId, Identity)>,
     started: BTreeSet<JobId>,
+    /// Tasks that have not ended.
+    running: BTreeSet<JobId>,
     /// Jobs that the store keeps, or kept when it was asked.
     inserted: BTreeSet<JobId>,
     finish_answered: BTreeSet<JobId>,
@@ -90,6 +92,7 @@ pub fn run(operations: &[WorkerOperation]) {
         pending: VecDeque::new(),
         loads: VecDeque::new(),
         started: BTreeSet::new(),
+        running: BTreeSet::new(),
         inserted: BTreeSet::new(),
         finish_answered: BTreeSet::new(),
         posts: 0,
@@ -156,10 +159,13 @@ impl Run {
 
     fn finish(&mut self, job: &JobId, ending: u8) {
         // Only who runs can end: the owner knows which tasks it started.
-        if self.started.contains(job) {
+        if self.running.remove(job) {
             let ending = [Ending::Completed, Ending::Failed, Ending::Cancelled][usize::from(ending % 3)];
             let reply = result_reply(&worker_name(0), b"{}");
-            self.worker.finished(self.now, job, ending, reply, Bytes::from_static(b"{}"));
+            let event = Bytes::from_static(b"{}");
+            self.worker.finished(self.now, job, ending, reply.clone(), event.clone());
+            // A second end of one job is ignored.
+            self.worker.finished(self.now, job, ending, reply, event);
         }
     }
 
@@ -224,6 +230,7 @@ impl Run {
                     per_job += 1;
                     assert!(self.inserted.contains(&start.job), "{} is stored before it runs", start.job);
                     assert!(self.started.insert(start.job.clone()), "{} runs twice", start.job);
+                    self.running.insert(start.job.clone());
                     assert!(start.deadline.is_none_or(|at| at > self.now), "nobody waits for {}", start.job);
                 }
                 WorkerOutput::Abandon { job, .. } => {
@@ -262,7 +269,7 @@ impl Run {
     /// Everything that runs ends and the store catches up: the machine keeps nothing.
     fn wind_down(&mut self) {
         for _ in 0..32 {
-            for job in self.started.clone() {
+            for job in self.running.clone() {
                 self.finish(&job, 0);
                 self.drain();
             }
