@@ -55,7 +55,8 @@ impl LinkState {
                     None => String::new(),
                 };
                 let hint = match reason {
-                    RefusedReason::WrongKey => {
+                    // A broker with another key closes the connection; which of the two that looks like depends on timing.
+                    RefusedReason::WrongKey | RefusedReason::NoHandshake if fingerprint.is_some() => {
                         "compare with 'norfab broker-key' on its host and correct broker.shared_key in inventory.yaml; if that \
                          broker does not encrypt, set broker.zmq_auth to false"
                     }

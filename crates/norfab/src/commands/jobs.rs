@@ -115,11 +115,13 @@ async fn settle(
 ) -> Result<(), Failure> {
     let client = site.start_client(slot)?;
     let done = async {
+        // Before there is a connection: what a worker asks is told once, to whoever follows the job by then.
+        let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
         if let Err(failure) = connected(&client, site.endpoint()?).await {
             printer::warning(&failure.text);
             return Ok(());
         }
-        if let Some(mut job) = client.watch(id.clone()).await.map_err(Failure::failed)? {
+        if let Some(mut job) = watched {
             while let Some(update) = job.next().await {
                 let JobUpdate::Question(worker, question) = update else { continue };
                 if let Some(value) = answer {

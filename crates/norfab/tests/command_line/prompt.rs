@@ -79,14 +79,16 @@ fn a_question_of_a_job_that_nobody_waited_for_is_answered_later() {
     let (lab, _up) = Lab::up();
     let _asking = AskingWorker::start(&lab);
     let id = lab.json(&["run", "asking", "ask", "--nowait", "--json"])["uuid"].as_str().expect("an id").to_owned();
-    let asked = lab.run(&["jobs", &id, "--wait", "3s", "--json"]);
-    assert_eq!(asked.code, Some(4), "{asked:?}");
-    assert!(
-        asked.stderr.contains(&format!("worker asker asks 'go on?': 'norfab jobs {id} --answer JSON'")),
-        "{asked:?}"
-    );
-    let job = lab.json(&["jobs", &id, "--wait", "1m", "--answer", "[1]", "--json"]);
-    assert_eq!(job["results"]["asker"]["result"]["answer"], serde_json::json!([1]), "{job}");
+    let hint = format!("worker asker asks 'go on?': 'norfab jobs {id} --answer JSON' answers it");
+    eventually("the question is shown", || {
+        let asked = lab.run(&["jobs", &id, "--wait", "2s", "--json"]);
+        assert_eq!(asked.code, Some(4), "{asked:?}");
+        asked.stderr.contains(&hint)
+    });
+    eventually("the answer is taken", || {
+        let answered = lab.run(&["jobs", &id, "--wait", "5s", "--answer", "[1]", "--json"]);
+        answered.code == Some(0) && answered.json()["results"]["asker"]["result"]["answer"] == serde_json::json!([1])
+    });
 }
 
 #[test]
