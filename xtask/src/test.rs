@@ -101,11 +101,13 @@ fn doctests() -> Result<(), Failure> {
 
 fn tests() -> Result<(), Failure> {
     let mut command = if works(&mut cargo(["nextest", "--version"])) {
-        cargo(["nextest", "run", "--workspace", "--all-targets", "--locked", "--cargo-quiet", "--no-fail-fast"])
+        cargo(["nextest", "run", "--workspace", "--locked", "--cargo-quiet", "--no-fail-fast"])
     } else {
         println!("cargo nextest is not installed, so the tests run through cargo test, one binary after the other");
-        cargo(["test", "--workspace", "--all-targets", "--locked", "--quiet", "--no-fail-fast"])
+        cargo(["test", "--workspace", "--locked", "--quiet", "--no-fail-fast"])
     };
+    // Not the benches: they measure, and know no list of tests.
+    command.args(["--lib", "--bins", "--tests", "--examples"]);
     // Cargo tells the path of a binary only to the tests of its own package.
     run(command.env("NORFAB_BIN", target().join("debug/norfab")))
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::client::ClientStore;
 use crate::error::{OperationError, StoreError};
@@ -27,6 +28,13 @@ pub const QUEUE_QUERIES_MAX: usize = 1024;
 
 /// Most operations in one commit, so that the first of them is not kept waiting by the last.
 pub const BATCH_OPERATIONS_MAX: usize = 512;
+
+/// How long operations that nobody waits for gather before they are committed, so that they share a commit with others: a
+/// crash loses what happened in this time, which is as if it had come a moment earlier.
+pub const GATHER_TIME: Duration = Duration::from_millis(5);
+
+/// Operations that nobody waits for that are committed without further gathering.
+const GATHER_OPERATIONS: usize = 256;
 
 /// Bytes after which a commit takes no further operation, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -178,6 +186,7 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
             return Err(SubmitError::Full(operations));
         }
         queue.bytes += bytes;
+        queue.awaited += operations.iter().filter(|(_, token)| token.is_some()).count();
         queue.operations.extend(operations);
         self.shared.wake(queue);
         Ok(())
@@ -260,9 +269,33 @@ struct Queue<S: ?Sized + Store, Token> {
     operations: VecDeque<Submission<S, Token>>,
     bytes: usize,
     queries: VecDeque<Query<S>>,
-    /// The thread sleeps: waking it costs a system call that is not needed otherwise.
-    sleeping: bool,
+    /// Operations with a token among those that wait: somebody waits for them.
+    awaited: usize,
+    /// How the thread sleeps: waking it costs a system call that is not needed otherwise.
+    sleep: Sleep,
     closed: bool,
+}
+
+/// How the thread sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    Awake,
+    /// There is nothing to do.
+    Idle,
+    /// There is something that nobody waits for.
+    Gathering,
+}
+
+impl<S: ?Sized + Store, Token> Queue<S, Token> {
+    /// Whether what waits is to be done at once.
+    fn is_urgent(&self) -> bool {
+        let waits = !self.operations.is_empty();
+        self.awaited > 0
+            || !self.queries.is_empty()
+            || (waits && self.closed)
+            || self.operations.len() >= GATHER_OPERATIONS
+            || self.bytes >= BATCH_BYTES_MAX
+    }
 }
 
 #[derive(Default)]
@@ -287,7 +320,8 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
                 operations: VecDeque::new(),
                 bytes: 0,
                 queries: VecDeque::new(),
-                sleeping: false,
+                awaited: 0,
+                sleep: Sleep::Awake,
                 closed: false,
             }),
             filled: Condvar::new(),
@@ -301,9 +335,16 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
     }
 
     fn wake(&self, mut queue: MutexGuard<'_, Queue<S, Token>>) {
-        let sleeping = std::mem::take(&mut queue.sleeping);
+        let wake = match queue.sleep {
+            Sleep::Awake => false,
+            Sleep::Idle => true,
+            Sleep::Gathering => queue.is_urgent(),
+        };
+        if wake {
+            queue.sleep = Sleep::Awake;
+        }
         drop(queue);
-        if sleeping {
+        if wake {
             self.filled.notify_one();
         }
     }
@@ -311,13 +352,23 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
     /// Sleeps until there is something to do; `None` when there never will be.
     fn take(&self) -> Option<Batch<S, Token>> {
         let mut queue = self.lock();
-        while queue.operations.is_empty() && queue.queries.is_empty() {
-            if queue.closed {
-                return None;
+        while !queue.is_urgent() {
+            if queue.operations.is_empty() {
+                if queue.closed {
+                    return None;
+                }
+                queue.sleep = Sleep::Idle;
+                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue.sleep = Sleep::Awake;
+                continue;
             }
-            queue.sleeping = true;
-            queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-            queue.sleeping = false;
+            queue.sleep = Sleep::Gathering;
+            let (woken, timeout) = self.filled.wait_timeout(queue, GATHER_TIME).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
+            queue.sleep = Sleep::Awake;
+            if timeout.timed_out() {
+                break;
+            }
         }
         let mut batch = Batch { operations: Vec::new(), tokens: Vec::new(), queries: VecDeque::new() };
         let mut bytes = 0;
@@ -326,6 +377,7 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
                 break;
             };
             bytes += operation.bytes();
+            queue.awaited -= usize::from(token.is_some());
             batch.operations.push(operation);
             batch.tokens.push(token);
         }

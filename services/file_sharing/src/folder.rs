@@ -60,7 +60,7 @@ impl From<Errno> for Dead {
 /// What is at the end of a way.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// A directory: its handle, for [`entries`] and [`open_below`], and its real place below the shared folder.
+    /// A directory: its handle, for `entries` and [`open_below`], and its real place below the shared folder.
     Directory { handle: OwnedFd, place: Vec<Vec<u8>> },
     /// A regular file, open for reading, and what is known of it.
     File { handle: OwnedFd, stat: Box<Stat> },

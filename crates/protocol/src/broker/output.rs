@@ -47,7 +47,7 @@ pub enum Undelivered {
 pub enum BrokerOutput {
     /// Send.
     Send(Outgoing),
-    /// Find out and [`Broker::answer`].
+    /// Find out and [`super::Broker::answer`].
     Ask(ManagementAsk),
     /// Log.
     Note(BrokerNote),

@@ -369,11 +369,11 @@ impl Client {
 
     /// Posts a job, or posts it again where that cannot make it run twice.
     fn post(&mut self, now: Instant, id: &JobId) {
-        let (again, remembers) = (self.config.post_again, self.broker_remembers);
+        let (again, max, remembers) = (self.config.post_again, self.config.get_max, self.broker_remembers);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
-        job.next_post = Some(now + again * (1 << job.posts.min(5)));
+        job.next_post = Some(now + (again * (1 << job.posts.min(5))).min(max));
         if job.posts > 0 && job.request.target == Target::Any && !remembers && !job.nobody_has_it {
             // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
             // asked who has it; only when all say that they do not is it posted again.
@@ -391,11 +391,9 @@ impl Client {
         if first {
             job.state = JobState::Submitting;
         }
+        // That it is posted is not written down: after a restart a new job and a posted one are treated alike.
         self.set_timer(id);
         self.send(message);
-        if first {
-            self.progress(id);
-        }
     }
 
     /// Asks the workers that have not answered.

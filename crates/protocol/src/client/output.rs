@@ -77,7 +77,7 @@ pub enum ClientOutput {
     /// The job has ended: what still waits to be sent about it must not leave any more, its POST above all. A cancellation
     /// does leave.
     Forget(JobId),
-    /// Store, and confirm with [`Client::stored`] where there is a token.
+    /// Store, and confirm with [`super::Client::stored`] where there is a token.
     Store(ClientStoreOperation, Option<ClientToken>),
     /// Tell who waits for the job.
     Update(JobId, JobUpdate),
@@ -93,7 +93,7 @@ pub enum ManagementFailure {
     /// Nobody answered in time.
     #[error("no answer in time")]
     TimedOut,
-    /// More than [`ClientConfig::management_max`].
+    /// More than [`super::ClientConfig::management_max`].
     #[error("too many management requests wait for their answer")]
     TooMany,
 }

@@ -9,12 +9,20 @@ use serde_json::value::RawValue;
 use super::job::{Around, JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, POSTS_MAX};
-use crate::body::{self, Accepted, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
+use crate::body::{self, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
 use crate::message::{DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
+
+/// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
+#[derive(serde::Deserialize)]
+struct Speaker {
+    worker: Identity,
+    #[serde(default)]
+    fabric: Option<u32>,
+}
 
 impl Client {
     pub(super) fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
@@ -38,11 +46,11 @@ impl Client {
                 self.dispatched(now, &id, &body.target, body.workers);
             }
             Status::ACCEPTED => {
-                let body: Accepted = body::decode("an acceptance", &payload)?;
+                let body: Speaker = body::decode("an acceptance", &payload)?;
                 self.accepted(now, &id, body.worker, body.fabric.is_some());
             }
             Status::PENDING => {
-                let body: body::JobState = body::decode("a job state", &payload)?;
+                let body: Speaker = body::decode("a job state", &payload)?;
                 self.accepted(now, &id, body.worker, false);
             }
             Status::WAITING => {

@@ -109,7 +109,7 @@ pub struct StartJob {
     pub deadline: Option<Instant>,
 }
 
-/// Why a job ends without having run to its end. The owner writes the result and gives it to [`Worker::finished`].
+/// Why a job ends without having run to its end. The owner writes the result and gives it to [`super::Worker::finished`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abandoned {
     /// Its deadline passed before it started.
@@ -130,9 +130,9 @@ pub enum Abandoned {
 pub enum WorkerOutput {
     /// Send.
     Send(Frames, Class),
-    /// Store, and confirm with [`Worker::stored`] where there is a token.
+    /// Store, and confirm with [`super::Worker::stored`] where there is a token.
     Store(WorkerStoreOperation, Option<WorkerToken>),
-    /// Look a job up and tell [`Worker::loaded`].
+    /// Look a job up and tell [`super::Worker::loaded`].
     Load {
         /// Which.
         job: JobId,
@@ -164,7 +164,7 @@ pub enum WorkerOutput {
         /// Who and why.
         why: Abandoned,
     },
-    /// Drop the socket, make a new one, then call [`Worker::connected`].
+    /// Drop the socket, make a new one, then call [`super::Worker::connected`].
     Reconnect,
     /// Log.
     Note(WorkerNote),

@@ -1,0 +1,159 @@
+//! What a client does about what was lost, refused or not answered.
+
+use super::*;
+
+#[test]
+fn a_job_for_one_worker_completes_although_its_dispatch_was_lost() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.accepted("1", "a");
+    assert!(bench.after(30.0).sent.iter().all(|sent| sent.0 == Command::Get), "it is with a, nobody else gets it");
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn when_nobody_says_who_has_the_job_everyone_is_asked_and_it_is_posted_again_if_nobody_has_it() {
+    let missing = |worker: &str| json!({"worker":worker,"uuid":"1","service":"s","status":"JOB NOT FOUND"});
+    let asked = |bench: &mut Bench| {
+        let body = json!({"workers":["a","b"],"uuid":"1","target":"all","status":"DISPATCHED","service":"s"});
+        bench.reply("0x05", "1", "202", body);
+    };
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    let sent = bench.after(2.0).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Get, "all"));
+    asked(&mut bench);
+    assert!(bench.reply("0x05", "1", "404", missing("a")).sent.is_empty());
+    let sent = bench.reply("0x05", "1", "404", missing("b")).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, "any"));
+    // Lost again; this time one has it.
+    let sent = bench.after(4.0).sent;
+    assert_eq!(sent[0].0, Command::Get);
+    asked(&mut bench);
+    bench.reply("0x05", "1", "404", missing("a"));
+    let started = json!({"worker":"b","uuid":"1","service":"s","status":"STARTED"});
+    assert!(bench.reply("0x05", "1", "300", started).sent.is_empty());
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn without_a_connection_nothing_is_queued_and_afterwards_jobs_go_on() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    bench.client.disconnected();
+    let request = bench.request("2", "any");
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("2")), Ok(()));
+    bench.drain();
+    assert!(bench.after(50.0).sent.is_empty(), "an outage fills no queue");
+    bench.client.connected(bench.now);
+    let sent = bench.drain().sent;
+    assert_eq!((sent.len(), sent[0].0), (1, Command::Post), "{sent:?}");
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Get);
+}
+
+#[test]
+fn a_job_that_ended_during_an_outage_is_not_sent_afterwards() {
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.client.disconnected();
+    bench.now += Duration::from_secs(60);
+    bench.client.timeout(bench.now);
+    let mut forgotten = false;
+    while let Some(output) = bench.client.poll_output() {
+        forgotten |= matches!(output, ClientOutput::Forget(job) if job == id("1"));
+    }
+    assert!(forgotten, "what waits of it must not leave");
+    bench.client.connected(bench.now);
+    assert!(bench.after(30.0).sent.is_empty());
+}
+
+#[test]
+fn a_refusal_of_a_repeated_post_is_no_verdict() {
+    let refused = json!({"workers":null,"uuid":"1","target":"a","status":"FAILED","service":"s","errors":["nobody"]});
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.after(2.0);
+    assert!(bench.reply("0x05", "1", "400", refused).outcome.is_none(), "the first may have arrived");
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_job_for_any_goes_to_another_when_its_worker_cannot_take_it_and_fails_when_it_will_not() {
+    let refused = |retry| json!({"worker":"a","uuid":"1","service":"s","status":"REFUSED","error":"no","retry":retry});
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    assert!(bench.reply("0x05", "1", "400", refused(true)).outcome.is_none());
+    let sent = bench.after(0.2).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, "any"));
+    bench.dispatched("1", &["b"]);
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    bench.posted("2", "any");
+    bench.dispatched("2", &["a"]);
+    let mut no = refused(false);
+    no["uuid"] = json!("2");
+    assert_eq!(bench.reply("0x05", "2", "400", no).outcome.map(|outcome| outcome.state), Some(JobState::Failed));
+}
+
+#[test]
+fn an_answer_is_given_again_until_the_worker_says_that_it_came() {
+    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
+        "input_request": {"id": "q1", "question": "?"}});
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    assert_eq!(bench.reply("0x05", "1", "102", waiting.clone()).questions, ["q1"]);
+    let response = InputResponse { input_id: "q1".into(), value: Some(json!(1)), cancel: false, metadata: json!({}) };
+    bench.client.answer(&id("1"), Some(&name("a")), &response);
+    assert_eq!(bench.drain().sent[0].0, Command::Put);
+    assert_eq!(bench.reply("0x05", "1", "102", waiting.clone()).sent[0].0, Command::Put, "still open there");
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    assert_eq!(bench.drain().sent[0].0, Command::Put, "it may have been lost");
+    bench.event("1", "a", "input_response", "received", json!({"input_response": {"input_id": "q1"}}));
+    assert!(bench.reply("0x05", "1", "102", waiting).sent.is_empty());
+}
+
+#[test]
+fn a_workers_name_may_have_characters_that_json_escapes() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["DOM\\w\"1"]);
+    let results = bench.result("1", "DOM\\w\"1").results;
+    assert_eq!(results[0].0, "DOM\\w\"1");
+}
+
+#[test]
+fn an_answer_for_a_job_that_is_not_stored_yet_is_nobodys() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.drain();
+    let body = json!({"worker": "a", "uuid": "1", "service": "s", "status": "JOB NOT FOUND"});
+    assert!(bench.reply("0x05", "1", "404", body).sent.is_empty(), "it would be posted before it is stored");
+    assert!(bench.result("1", "a").results.is_empty());
+}
+
+#[test]
+fn a_worker_that_lacks_a_job_does_not_get_it_before_its_turn() {
+    let mut bench = Bench::new();
+    bench.client = Client::new(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    for job in ["1", "2"] {
+        let request = bench.request(job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(job)), Ok(()));
+    }
+    bench.drain();
+    let body = json!({"worker": "a", "uuid": "2", "service": "s", "status": "JOB NOT FOUND"});
+    assert!(bench.reply("0x05", "2", "404", body).sent.is_empty());
+}
+
+#[test]
+fn an_acceptance_that_names_only_its_worker_is_enough() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "201", json!({"worker": "a"}));
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Started));
+}
