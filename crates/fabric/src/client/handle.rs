@@ -351,6 +351,7 @@ impl JobHandle {
     /// Waits for the end. Events on the way are dropped. A client that stops in between leaves the job unfinished; the
     /// report then says so.
     pub async fn wait(mut self) -> JobReport {
+        self.mailbox.want_results_only();
         while self.next().await.is_some() {}
         self.report()
     }

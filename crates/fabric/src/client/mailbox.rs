@@ -20,6 +20,8 @@ struct Inner {
     events: usize,
     stream_bytes: usize,
     dropped: u64,
+    /// The reader waits for results and the end only.
+    results_only: bool,
     closed: bool,
 }
 
@@ -41,6 +43,9 @@ impl Mailbox {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if inner.closed {
                 return false;
+            }
+            if inner.results_only && !is_result(&update) {
+                return true;
             }
             match &update {
                 JobUpdate::Event(..) if inner.events >= EVENTS_WAITING_MAX => {
@@ -64,6 +69,14 @@ impl Mailbox {
         }
         self.filled.notify_one();
         true
+    }
+
+    /// News beside results and the end is thrown away from now on: nobody reads it, and each piece would wake the reader.
+    pub(crate) fn want_results_only(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.results_only = true;
+        inner.updates.retain(is_result);
+        (inner.events, inner.stream_bytes) = (0, 0);
     }
 
     /// The next update; `None` when none will come any more.
@@ -98,4 +111,8 @@ impl Mailbox {
     pub(crate) fn dropped(&self) -> u64 {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
+}
+
+fn is_result(update: &JobUpdate) -> bool {
+    matches!(update, JobUpdate::Result(..) | JobUpdate::Finished(_))
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use norfab_jobs::writer::GATHER_TIME;
 use norfab_jobs::{ClientJob, ClientOperation, ClientState, ClientStore, ClientWriter, Confirmation, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
@@ -36,6 +37,9 @@ const TURN_MESSAGES: usize = 256;
 
 /// Store operations that may wait for the writer's queue before nothing more is taken in.
 const OPERATIONS_HIGH: usize = 4096;
+
+/// Operations that are handed over without further gathering.
+const GATHER_OPERATIONS: usize = 256;
 
 /// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
 const STORE_RETRY: Duration = Duration::from_millis(5);
@@ -110,6 +114,8 @@ pub(super) struct Run {
     link: Box<dyn DealerLink>,
     writer: ClientWriter<ClientToken>,
     operations: Vec<(ClientOperation, Option<ClientToken>)>,
+    /// Until when operations that nobody waits for gather here.
+    gather_until: Option<Instant>,
     outbox: Outbox,
     commands: mpsc::Receiver<ClientCommand>,
     inbox: Inbox<StoreAnswer>,
@@ -149,6 +155,7 @@ impl Run {
             link: options.link,
             writer,
             operations: Vec::new(),
+            gather_until: None,
             outbox: Outbox::default(),
             commands,
             inbox,
@@ -251,7 +258,7 @@ impl Run {
         if self.pruning.take(now) {
             self.prune();
         }
-        let stored = self.submit_operations();
+        let stored = self.gather_operations(now);
         self.outbox.flush(&mut *self.link)?;
         if let Some(flush_by) = self.flush_by
             && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
@@ -265,8 +272,10 @@ impl Run {
             return Ok(Turn::Pause);
         }
         let retry = (!stored).then_some(now + STORE_RETRY);
-        let deadline =
-            [self.machine.next_deadline(), retry, self.flush_by, self.pruning.deadline()].into_iter().flatten().min();
+        let deadline = [self.machine.next_deadline(), retry, self.flush_by, self.pruning.deadline(), self.gather_until]
+            .into_iter()
+            .flatten()
+            .min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
 
@@ -395,8 +404,24 @@ impl Run {
         }
     }
 
+    /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
+    /// wake-up of the store's thread.
+    fn gather_operations(&mut self, now: Instant) -> bool {
+        if self.operations.iter().all(|(_, token)| token.is_none())
+            && self.operations.len() < GATHER_OPERATIONS
+            && self.gather_until.is_none_or(|until| now < until)
+        {
+            if !self.operations.is_empty() {
+                self.gather_until.get_or_insert(now + GATHER_TIME);
+            }
+            return true;
+        }
+        self.submit_operations()
+    }
+
     /// Hands gathered operations to the store's thread. `false`: its queue is full, try again soon.
     fn submit_operations(&mut self) -> bool {
+        self.gather_until = None;
         if self.operations.is_empty() {
             return true;
         }

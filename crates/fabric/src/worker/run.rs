@@ -80,6 +80,8 @@ pub(super) struct Run {
     link: Box<dyn DealerLink>,
     pub(super) writer: WorkerWriter<WorkerToken>,
     pub(super) operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
+    /// Until when operations that nobody waits for gather here.
+    pub(super) gather_until: Option<Instant>,
     outbox: Outbox,
     commands: mpsc::Receiver<WorkerCommand>,
     places: Places,
@@ -145,6 +147,7 @@ impl Run {
             link: options.link,
             writer,
             operations: Vec::new(),
+            gather_until: None,
             outbox: Outbox::default(),
             commands,
             places,
@@ -229,7 +232,7 @@ impl Run {
         if self.pruning.take(now) {
             self.prune();
         }
-        let stored = self.submit_operations();
+        let stored = self.gather_operations(now);
         if stored == Submitted::Closed {
             return Ok(Turn::End);
         }
@@ -243,7 +246,8 @@ impl Run {
         if gated {
             return Ok(Turn::Pause);
         }
-        let mut deadline = [self.machine.next_deadline(), self.pruning.deadline()].into_iter().flatten().min();
+        let mut deadline =
+            [self.machine.next_deadline(), self.pruning.deadline(), self.gather_until].into_iter().flatten().min();
         if stored == Submitted::Later {
             deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
         }
@@ -376,6 +380,13 @@ impl Run {
                 WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
                 WorkerOutput::Load { job, client } => self.load(job, client),
                 WorkerOutput::Start(start) => {
+                    let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
+                    if let Err(reason) = self.machine.event(&start.job, EventType::Progress, None, None, body) {
+                        debug!(
+                            "worker {}: job {} said nothing at its start: {reason}",
+                            self.runner.identity, start.job
+                        );
+                    }
                     let port = tasks::start(&self.runner, start);
                     self.ports.insert(port.0, port.1);
                 }

@@ -1,7 +1,8 @@
 //! The worker's owner and its store: what is handed over, read back and forgotten.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use norfab_jobs::writer::GATHER_TIME;
 use norfab_jobs::{SubmitError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::worker::{Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation};
@@ -29,9 +30,28 @@ pub(super) enum Submitted {
     Closed,
 }
 
+/// Operations that are handed over without further gathering.
+const GATHER_OPERATIONS: usize = 256;
+
 impl Run {
+    /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
+    /// wake-up of the store's thread.
+    pub(super) fn gather_operations(&mut self, now: Instant) -> Submitted {
+        if self.operations.iter().all(|(_, token)| token.is_none())
+            && self.operations.len() < GATHER_OPERATIONS
+            && self.gather_until.is_none_or(|until| now < until)
+        {
+            if !self.operations.is_empty() {
+                self.gather_until.get_or_insert(now + GATHER_TIME);
+            }
+            return Submitted::Now;
+        }
+        self.submit_operations()
+    }
+
     /// Hands gathered operations to the store's thread.
     pub(super) fn submit_operations(&mut self) -> Submitted {
+        self.gather_until = None;
         if self.operations.is_empty() {
             return Submitted::Now;
         }

@@ -134,17 +134,6 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
     runner.runtime.spawn(
         async move {
             let runner = of_task;
-            let starting = event(&runner, &job, &task, EventType::Progress, "starting", EventStatus::Running);
-            log(&starting);
-            let message = TaskMessage::Event(Box::new(starting));
-            // A full queue costs the client a line of news, not the job.
-            let said = async {
-                let place = runner.places.take().await?;
-                runner.commands.send(WorkerCommand::Task { job: job.clone(), message, place }).await
-            };
-            if let Err(error) = said.await {
-                info!(job_uuid = %job, "job {job}: no starting event: {error}");
-            }
             let result = runner.service.run(context.clone(), args, kwargs).await;
             let ending = match (context.cancel_reason(), result.failed, result.status) {
                 (Some(CancelReason::Requested(_)), _, _) => Ending::Cancelled,
@@ -219,6 +208,13 @@ fn event(
         extras: None,
         timeout: None,
     }
+}
+
+/// The first event of a job. Its owner sends it with the start, before anything that the task says.
+pub(super) fn starting_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
+    let event = event(runner, job, task, EventType::Progress, "starting", EventStatus::Running);
+    log(&event);
+    norfab_protocol::body::encode(&event)
 }
 
 fn completed_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
