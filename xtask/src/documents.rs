@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::process::{root, target, tracked_files, works};
+use crate::process::{cargo, root, target, tracked_files, works};
 use crate::{COMMANDS, Failure};
 
 /// Checks every Markdown file. Needs the debug build of the binary if a document shows one of its commands.
@@ -39,6 +39,12 @@ pub fn check() -> Result<(), Failure> {
         if !works(Command::new(&binary).args([name, "--help"])) {
             wrong.push(format!("{file}: `norfab {name} --help` does not work"));
         }
+    }
+    // The README's first command.
+    if !works(&mut cargo(["run", "--quiet", "--locked", "--", "--version"])) {
+        wrong.push(
+            "README.md: `cargo run` does not run the norfab command: see default-members in Cargo.toml".to_owned(),
+        );
     }
     if wrong.is_empty() {
         println!("{count} documents, {} commands of the binary in them", subcommands.len());
