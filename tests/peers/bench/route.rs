@@ -17,7 +17,7 @@ pub fn broker_cpu_per_job(plan: &Plan, side: Side, workers: u32) -> f64 {
 pub fn drive(plan: &Plan, endpoint: &str, key: &str, process: u32, workers: u32) -> f64 {
     let output = Environment::NorFab0250
         .script("bench/route.py")
-        .args(["--endpoint", endpoint, "--server-key", key])
+        .args(["--endpoint", endpoint, &format!("--server-key={key}")])
         .args(["--broker-pid", &process.to_string(), "--workers", &workers.to_string()])
         .args(["--seconds", &plan.either(3, 10).to_string()])
         .output()
