@@ -26,6 +26,10 @@ pub const CHUNK_BYTES: u64 = 256_000;
 /// Credits on their way at once, as in the recorded clients.
 pub const PIPELINE: u64 = 10;
 
+/// How long the end of a transfer's job is waited for once all bytes are here. It is on its way; a worker that dies now has
+/// still sent the file.
+const END_WAIT: Duration = Duration::from_secs(1);
+
 /// The service that shares files.
 const SERVICE: &str = "filesharing";
 
@@ -211,6 +215,11 @@ impl ClientHandle {
                 }
                 _ => {}
             }
+        }
+        if received == size {
+            // The bytes are here; the job's own end follows them. Without it the job would look unfinished for ever.
+            let ended = async { while job.next().await.is_some() {} };
+            tokio::time::timeout(END_WAIT, ended).await.ok();
         }
         if received < size {
             return Err(FetchError::Broken { url: url.to_owned(), worker: worker.clone(), received, size, reason });
