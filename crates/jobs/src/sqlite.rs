@@ -1,14 +1,18 @@
 //! Job databases in SQLite: one file per client or worker, `jobs.db` in its folder.
 //!
-//! [`open`](self) prepares a file, `blob` stores what may be large, `client` and `worker` translate operations.
+//! [`open`](self) prepares a file, `blob` stores what may be large, `rows` remembers where jobs stand, `client` and `worker`
+//! translate operations.
 
 mod blob;
 mod client;
 mod open;
+mod rows;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, Row};
@@ -42,8 +46,10 @@ struct Database {
     connection: Connection,
     path: PathBuf,
     set_aside: Option<SetAside>,
-    /// Pages written to the log since it was last written back, about.
-    log_pages: usize,
+    /// Pages in the log, as SQLite told after the last commit.
+    log_pages: Arc<AtomicUsize>,
+    /// How long the log was when it was last written back.
+    pages_written_back: usize,
     page_bytes: u64,
     counts: Counts,
 }
@@ -81,11 +87,8 @@ impl Counts {
 
 impl Database {
     /// Runs `work` in one transaction that has the write lock from its beginning, so that it never has to give up midway.
-    /// `bytes` is about what it writes.
     fn transaction<T>(
         &mut self,
-        operations: usize,
-        bytes: usize,
         work: impl FnOnce(&Connection, &mut Counts) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         let connection = &self.connection;
@@ -101,17 +104,21 @@ impl Database {
             // Its failure changes nothing: the next BEGIN would fail and say so.
             drop(statement(connection, "ROLLBACK"));
         }
-        self.log_pages += 2 + 2 * operations + bytes / (self.page_bytes as usize);
         result.map_err(|error| self.error(error))
     }
 
     /// Writes the log back when it has grown.
     fn tidy(&mut self) -> Result<(), StoreError> {
-        if self.log_pages < CHECKPOINT_PAGES {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        if pages < self.pages_written_back {
+            // SQLite began the log anew.
+            self.pages_written_back = 0;
+        }
+        if pages - self.pages_written_back < CHECKPOINT_PAGES {
             return Ok(());
         }
-        // Readers of other processes may hold part of the log back; the next time takes it.
-        self.log_pages = 0;
+        // Readers of other processes may hold part of the log back; it is tried again when the log has grown as much again.
+        self.pages_written_back = pages;
         self.number("PRAGMA wal_checkpoint(PASSIVE)").map(|_| ())
     }
 
@@ -158,7 +165,7 @@ impl Database {
             .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
             .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
             .collect();
-        let pruned = self.transaction(0, 0, |connection, _| {
+        let pruned = self.transaction(|connection, _| {
             let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
             let candidates = connection
                 .prepare_cached(
@@ -188,7 +195,6 @@ impl Database {
             }
             Ok(pruned)
         })?;
-        self.log_pages += pruned.jobs as usize;
         self.counts.by_state = None;
         self.shrink()?;
         Ok(pruned)
@@ -211,8 +217,6 @@ impl Database {
             Ok(())
         };
         vacuum().map_err(|error| self.error(error))?;
-        // Moving pages is a large change of the log: write it back soon.
-        self.log_pages = CHECKPOINT_PAGES;
         Ok(())
     }
 }

@@ -200,3 +200,18 @@ fn another_process_may_read_and_prune_meanwhile() {
     assert_eq!(one.statistics().expect("a query").total_jobs(), 1);
     assert_eq!(one.apply(&[progress(1, ClientState::Started)]), Ok(vec![Ok(())]));
 }
+
+#[test]
+fn what_another_process_wrote_counts() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    assert_eq!(store.apply(&[worker_insert(1), worker_event(1, "first")]), Ok(vec![Ok(()), Ok(())]));
+    let mut other = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    let theirs = [worker_event(1, "theirs"), finish(1, WorkerState::Completed, b"{}")];
+    assert_eq!(other.apply(&theirs), Ok(vec![Ok(()), Ok(())]));
+    let ours = [worker_event(1, "ours"), state(1, WorkerState::Started, 1.0)];
+    assert!(matches!(store.apply(&ours).expect("a batch")[..], [Ok(()), Err(OperationError::Final { .. })]));
+    let found = store.job(&id(1)).expect("a query").expect("a job");
+    assert_eq!(found.events, ["first", "theirs", "ours"]);
+}

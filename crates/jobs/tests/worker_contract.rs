@@ -214,3 +214,21 @@ fn retention_never_takes_unfinished_jobs() {
         assert_eq!(store.statistics().expect("a query").total_jobs(), 20);
     });
 }
+
+#[test]
+fn a_start_is_written_although_a_change_that_would_replace_it_is_refused() {
+    on_each(|store| {
+        store_all(store, &[worker_insert(1)]);
+        let operations = [state(1, WorkerState::Started, 1.0), state(1, WorkerState::WaitingClientInput, f64::NAN)];
+        assert!(matches!(store.apply(&operations).expect("a batch")[..], [Ok(()), Err(_)]));
+        let job = details(store, 1).job;
+        assert_eq!((job.attempts, job.state), (1, WorkerState::Started));
+        let after_the_end = [
+            state(1, WorkerState::Pending, 2.0),
+            finish(1, WorkerState::Failed, b"{}"),
+            state(1, WorkerState::Started, 3.0),
+        ];
+        assert!(matches!(store.apply(&after_the_end).expect("a batch")[..], [Ok(()), Ok(()), Err(_)]));
+        assert_eq!(details(store, 1).job.state, WorkerState::Failed);
+    });
+}

@@ -51,17 +51,32 @@ pub(super) fn body(connection: &Connection, job: i64) -> rusqlite::Result<Bytes>
     Ok(join(select.query([job])?, 0)?.unwrap_or_default())
 }
 
-/// Stores an event unless there are too many: `false`.
-pub(super) fn insert_event(connection: &Connection, job: i64, body: &[u8]) -> rusqlite::Result<bool> {
-    let sequence: i64 = connection
-        .prepare_cached("SELECT coalesce(max(sequence) + 1, 0) FROM event WHERE job = ?1")?
-        .query_row([job], |row| row.get(0))?;
-    if sequence.unsigned_abs() >= crate::store::EVENTS_PER_JOB_MAX as u64 {
+/// Stores an event unless there are too many: `false`. `stored` is how many the job has, if that is known.
+pub(super) fn insert_event(
+    connection: &Connection,
+    job: i64,
+    stored: &mut Option<u64>,
+    body: &[u8],
+) -> rusqlite::Result<bool> {
+    let sequence = match *stored {
+        Some(sequence) => sequence,
+        None => {
+            let sequence = connection
+                .prepare_cached("SELECT coalesce(max(sequence) + 1, 0) FROM event WHERE job = ?1")?
+                .query_row([job], |row| row.get::<_, i64>(0))?
+                .unsigned_abs();
+            *stored.insert(sequence)
+        }
+    };
+    if sequence >= crate::store::EVENTS_PER_JOB_MAX as u64 {
         return Ok(false);
     }
-    connection
-        .prepare_cached("INSERT INTO event (job, sequence, data) VALUES (?1, ?2, ?3)")?
-        .execute(params![job, sequence, body])?;
+    connection.prepare_cached("INSERT INTO event (job, sequence, data) VALUES (?1, ?2, ?3)")?.execute(params![
+        job,
+        sequence as i64,
+        body
+    ])?;
+    *stored = Some(sequence + 1);
     Ok(true)
 }
 

@@ -1,6 +1,5 @@
 //! A client's job database in SQLite.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -8,6 +7,7 @@ use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
+use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, blob, parsed, signed, unreadable};
 use crate::client::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_end, check_insert,
@@ -15,7 +15,7 @@ use crate::client::{
 };
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Statistics, Store};
+use crate::store::{LISTED_JOBS_MAX, Outcome, Statistics, Store};
 
 const KIND: Kind = Kind {
     name: "client",
@@ -38,6 +38,7 @@ macro_rules! job_columns {
 /// A client's job database in a file.
 pub struct SqliteClientStore {
     database: Database,
+    rows: Rows<ClientState>,
 }
 
 impl SqliteClientStore {
@@ -45,7 +46,7 @@ impl SqliteClientStore {
     /// `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version, not a client's database, no
     /// access, no space.
     pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        Database::open(path, &KIND, stamp).map(|database| Self { database })
+        Database::open(path, &KIND, stamp).map(|database| Self { database, rows: Rows::default() })
     }
 
     /// Never lets the file grow beyond so many pages of 4096 bytes: a full disk, for tests.
@@ -62,15 +63,21 @@ impl Store for SqliteClientStore {
     type Operation = ClientOperation;
 
     fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
-        let bytes = operations.iter().map(Operation::bytes).sum();
-        let superseded = superseded(operations);
-        self.database.transaction(operations.len(), bytes, |connection, counts| {
-            let one = |(operation, superseded)| apply_one(connection, counts, operation, superseded);
-            operations.iter().zip(superseded).map(one).collect()
-        })
+        let superseded = superseded(operations, change);
+        let Self { database, rows } = self;
+        let applied = database.transaction(|connection, counts| {
+            rows.begin(connection)?;
+            let mut transaction = Transaction { connection, counts, rows };
+            operations.iter().zip(superseded).map(|(one, superseded)| transaction.apply(one, superseded)).collect()
+        });
+        if applied.is_err() {
+            rows.forget();
+        }
+        applied
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.rows.forget();
         self.database.prune(&TABLES, retention, now)
     }
 
@@ -149,133 +156,143 @@ impl ClientStore for SqliteClientStore {
     }
 }
 
-/// Which progresses need not be written, because a later one of the same batch replaces them: a job of hundreds of workers
-/// brings its growing lists again and again. Only one that is sure to be taken replaces another: the job is known by then,
-/// and not final, since the replaced one is neither refused nor final.
-fn superseded(operations: &[ClientOperation]) -> Vec<bool> {
-    let mut later = HashSet::new();
-    let mut superseded: Vec<bool> = operations
-        .iter()
-        .rev()
-        .map(|operation| match operation {
-            ClientOperation::Progress { id, state, finished, .. } if check_end(id, *state, *finished).is_ok() => {
-                !later.insert(id) && !state.is_final()
-            }
-            _ => false,
-        })
-        .collect();
-    superseded.reverse();
-    superseded
-}
-
-fn apply_one(
-    connection: &Connection,
-    counts: &mut Counts,
-    operation: &ClientOperation,
-    superseded: bool,
-) -> rusqlite::Result<Outcome> {
+/// The operations that write a job's state and lists.
+fn change(operation: &ClientOperation) -> Option<(&JobId, Change)> {
     match operation {
-        ClientOperation::Insert(job) => match check_insert(job) {
-            Ok(()) => insert(connection, counts, job),
-            refused => Ok(refused),
-        },
-        ClientOperation::Progress { id, state, dispatched, started, completed, errors, finished } => {
-            let (number, current) = find(connection, id)?;
-            if let refused @ Err(_) = check_progress(id, current, *state, *finished) {
-                return Ok(refused);
-            }
-            if superseded {
-                return Ok(Ok(()));
-            }
-            connection
-                .prepare_cached(
-                    "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
-                     errors = ?6 WHERE number = ?1",
-                )?
-                .execute(params![
-                    number,
-                    state.as_str(),
-                    names(dispatched),
-                    names(started),
-                    names(completed),
-                    serde_json::json!(errors).to_string()
-                ])?;
-            if finished.is_some() {
-                // A statement of its own, because each that names the end writes the index of unfinished jobs.
-                connection
-                    .prepare_cached("UPDATE job SET finished = ?2 WHERE number = ?1")?
-                    .execute(params![number, finished])?;
-            }
-            counts.change(current.map(ClientState::as_str), state.as_str());
-            Ok(Ok(()))
+        ClientOperation::Progress { id, state, finished, .. } if check_end(id, *state, *finished).is_ok() => {
+            Some((id, if state.is_final() { Change::Final } else { Change::Passing }))
         }
-        ClientOperation::Result { id, worker, payload } => {
-            let (number, current) = find(connection, id)?;
-            if let refused @ Err(_) = check_open(id, current) {
-                return Ok(refused);
-            }
-            let mut insert = connection.prepare_cached(
-                "INSERT INTO result (job, worker, part, data) VALUES (?1, ?2, ?3, ?4) \
-                 ON CONFLICT DO NOTHING",
-            )?;
-            for (part, data) in blob::parts(payload) {
-                // The first part tells whether there is a result already, so a refusal leaves no part behind.
-                if insert.execute(params![number, worker.as_str(), part, data])? == 0 {
-                    return Ok(Err(OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() }));
+        _ => None,
+    }
+}
+
+/// What operations are applied in.
+struct Transaction<'a> {
+    connection: &'a Connection,
+    counts: &'a mut Counts,
+    rows: &'a mut Rows<ClientState>,
+}
+
+impl Transaction<'_> {
+    fn apply(&mut self, operation: &ClientOperation, superseded: bool) -> rusqlite::Result<Outcome> {
+        match operation {
+            ClientOperation::Insert(job) => match check_insert(job) {
+                Ok(()) => self.insert(job),
+                refused => Ok(refused),
+            },
+            ClientOperation::Progress { id, state, dispatched, started, completed, errors, finished } => {
+                let row = find(self.connection, self.rows, id)?;
+                let before = row.as_ref().map(|row| row.course);
+                if let refused @ Err(_) = check_progress(id, before, *state, *finished) {
+                    return Ok(refused);
                 }
+                let Some(row) = row else {
+                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
+                };
+                self.counts.change(before.map(ClientState::as_str), state.as_str());
+                row.course = *state;
+                if superseded {
+                    return Ok(Ok(()));
+                }
+                let (number, state) = (row.number, state.as_str());
+                let (dispatched, started, completed) = (names(dispatched), names(started), names(completed));
+                let errors = serde_json::json!(errors).to_string();
+                // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
+                match finished {
+                    None => self
+                        .connection
+                        .prepare_cached(
+                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
+                             errors = ?6 WHERE number = ?1",
+                        )?
+                        .execute(params![number, state, dispatched, started, completed, errors])?,
+                    Some(end) => self
+                        .connection
+                        .prepare_cached(
+                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
+                             errors = ?6, finished = ?7 WHERE number = ?1",
+                        )?
+                        .execute(params![number, state, dispatched, started, completed, errors, end])?,
+                };
+                Ok(Ok(()))
             }
-            Ok(Ok(()))
-        }
-        ClientOperation::Event { id, body } => {
-            let (number, current) = find(connection, id)?;
-            if current.is_none() {
-                return Ok(Err(OperationError::Unknown { id: id.clone() }));
+            ClientOperation::Result { id, worker, payload } => {
+                let row = find(self.connection, self.rows, id)?;
+                if let refused @ Err(_) = check_open(id, row.as_ref().map(|row| row.course)) {
+                    return Ok(refused);
+                }
+                let Some(row) = row else {
+                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
+                };
+                let mut insert = self.connection.prepare_cached(
+                    "INSERT INTO result (job, worker, part, data) VALUES (?1, ?2, ?3, ?4) \
+                     ON CONFLICT DO NOTHING",
+                )?;
+                for (part, data) in blob::parts(payload) {
+                    // The first part tells whether there is a result already, so a refusal leaves no part behind.
+                    if insert.execute(params![row.number, worker.as_str(), part, data])? == 0 {
+                        return Ok(Err(OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() }));
+                    }
+                }
+                Ok(Ok(()))
             }
-            let stored = blob::insert_event(connection, number, body)?;
-            Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
+            ClientOperation::Event { id, body } => {
+                let Some(row) = find(self.connection, self.rows, id)? else {
+                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
+                };
+                let stored = blob::insert_event(self.connection, row.number, &mut row.events, body)?;
+                Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
+            }
         }
+    }
+
+    fn insert(&mut self, job: &ClientJob) -> rusqlite::Result<Outcome> {
+        let inserted = self
+            .connection
+            .prepare_cached(
+                "INSERT INTO job (id, service, task, target, timeout, submitted, deadline, state, \
+                 dispatched, started, completed, errors, finished, body) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                job.id.as_str(),
+                job.service.as_str(),
+                job.task.as_str(),
+                job.target,
+                signed(job.timeout),
+                job.submitted,
+                job.deadline,
+                job.state.as_str(),
+                names(&job.dispatched),
+                names(&job.started),
+                names(&job.completed),
+                serde_json::json!(job.errors).to_string(),
+                job.finished,
+                blob::inline(&job.body)
+            ])?;
+        if inserted == 0 {
+            return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
+        }
+        let number = self.connection.last_insert_rowid();
+        self.counts.change(None, job.state.as_str());
+        self.rows.inserted(&job.id, number, job.state);
+        blob::insert_body(self.connection, number, &job.body)?;
+        Ok(Ok(()))
     }
 }
 
-fn insert(connection: &Connection, counts: &mut Counts, job: &ClientJob) -> rusqlite::Result<Outcome> {
-    let inserted = connection
-        .prepare_cached(
-            "INSERT INTO job (id, service, task, target, timeout, submitted, deadline, state, \
-             dispatched, started, completed, errors, finished, body) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) \
-             ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![
-            job.id.as_str(),
-            job.service.as_str(),
-            job.task.as_str(),
-            job.target,
-            signed(job.timeout),
-            job.submitted,
-            job.deadline,
-            job.state.as_str(),
-            names(&job.dispatched),
-            names(&job.started),
-            names(&job.completed),
-            serde_json::json!(job.errors).to_string(),
-            job.finished,
-            blob::inline(&job.body)
-        ])?;
-    if inserted == 0 {
-        return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
-    }
-    counts.change(None, job.state.as_str());
-    blob::insert_body(connection, connection.last_insert_rowid(), &job.body)?;
-    Ok(Ok(()))
-}
-
-/// The row's number, meaningless without a state, and the job's state.
-fn find(connection: &Connection, id: &JobId) -> rusqlite::Result<(i64, Option<ClientState>)> {
-    let found = connection
-        .prepare_cached("SELECT number, state FROM job WHERE id = ?1")?
-        .query_row([id.as_str()], |row| Ok((row.get(0)?, Some(parsed(row, 1, ClientState::parse)?))))
-        .optional()?;
-    Ok(found.unwrap_or((0, None)))
+fn find<'a>(
+    connection: &Connection,
+    rows: &'a mut Rows<ClientState>,
+    id: &JobId,
+) -> rusqlite::Result<Option<&'a mut JobRow<ClientState>>> {
+    rows.find(id, || {
+        connection
+            .prepare_cached("SELECT number, state FROM job WHERE id = ?1")?
+            .query_row([id.as_str()], |row| Ok((row.get(0)?, parsed(row, 1, ClientState::parse)?)))
+            .optional()
+    })
 }
 
 fn names(names: &[Identity]) -> String {

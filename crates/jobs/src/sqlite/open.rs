@@ -3,8 +3,11 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Counts, Database, number, store_error};
@@ -59,19 +62,19 @@ impl Database {
         let path = std::path::absolute(path).map_err(|error| file_error("find", path, &error))?;
         create_private(&path)?;
         match connect(&path, kind) {
-            Ok((connection, page_bytes)) => Ok(Self::new(connection, path, page_bytes, None)),
+            Ok(opened) => Ok(Self::new(opened, path, None)),
             Err(StoreError::Damaged { error, .. }) => {
                 let set_aside = set_aside(&path, stamp, error)?;
                 create_private(&path)?;
-                let (connection, page_bytes) = connect(&path, kind)?;
-                Ok(Self::new(connection, path, page_bytes, Some(set_aside)))
+                Ok(Self::new(connect(&path, kind)?, path, Some(set_aside)))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn new(connection: Connection, path: PathBuf, page_bytes: u64, set_aside: Option<SetAside>) -> Self {
-        Self { connection, path, set_aside, log_pages: 0, page_bytes, counts: Counts::default() }
+    fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
+        let Opened { connection, log_pages, page_bytes } = opened;
+        Self { connection, path, set_aside, log_pages, pages_written_back: 0, page_bytes, counts: Counts::default() }
     }
 }
 
@@ -135,7 +138,15 @@ fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, Store
     Ok(SetAside { path: path.to_owned(), moved_to, reason })
 }
 
-fn connect(path: &Path, kind: &Kind) -> Result<(Connection, u64), StoreError> {
+/// What a file is once it is open.
+struct Opened {
+    connection: Connection,
+    /// Pages in the log, told by SQLite after each commit.
+    log_pages: Arc<AtomicUsize>,
+    page_bytes: u64,
+}
+
+fn connect(path: &Path, kind: &Kind) -> Result<Opened, StoreError> {
     let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
     // The store is used by one thread at a time, as `&mut` guarantees; SQLite need not lock for that.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -146,7 +157,15 @@ fn connect(path: &Path, kind: &Kind) -> Result<(Connection, u64), StoreError> {
     check(&connection, path)?;
     migrate(&mut connection, path, kind)?;
     let page_bytes = number(&connection, "PRAGMA page_size").map_err(sql_error)?;
-    Ok((connection, page_bytes))
+    let log_pages = Arc::new(AtomicUsize::new(0));
+    let told = Arc::clone(&log_pages);
+    // It takes the place of SQLite's own rule, which would write the log back before the commit returns.
+    let hook = move |_: &mut Wal, pages: i32| {
+        told.store(usize::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+        Ok(())
+    };
+    connection.wal_hook(Some(hook)).map_err(sql_error)?;
+    Ok(Opened { connection, log_pages, page_bytes })
 }
 
 /// Settings of the connection. They leave a file that is not new as it is, because it may be damaged. `auto_vacuum` must
@@ -158,11 +177,10 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = NORMAL;
-         PRAGMA cache_size = -256;
+         PRAGMA cache_size = -4096;
          PRAGMA mmap_size = 0;
          PRAGMA temp_store = MEMORY;
          PRAGMA journal_size_limit = 8388608;
-         PRAGMA wal_autocheckpoint = 4000;
          PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;
          PRAGMA foreign_keys = OFF;",

@@ -7,10 +7,11 @@ use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
+use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, blob, parsed, signed};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Statistics, Store};
+use crate::store::{LISTED_JOBS_MAX, Outcome, Statistics, Store};
 use crate::worker::{
     Course, WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
@@ -35,6 +36,7 @@ macro_rules! job_columns {
 /// A worker's job database in a file.
 pub struct SqliteWorkerStore {
     database: Database,
+    rows: Rows<Course>,
 }
 
 impl SqliteWorkerStore {
@@ -42,7 +44,7 @@ impl SqliteWorkerStore {
     /// `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version, not a worker's database, no
     /// access, no space.
     pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        Database::open(path, &KIND, stamp).map(|database| Self { database })
+        Database::open(path, &KIND, stamp).map(|database| Self { database, rows: Rows::default() })
     }
 
     /// Never lets the file grow beyond so many pages of 4096 bytes: a full disk, for tests.
@@ -59,13 +61,21 @@ impl Store for SqliteWorkerStore {
     type Operation = WorkerOperation;
 
     fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
-        let bytes = operations.iter().map(Operation::bytes).sum();
-        self.database.transaction(operations.len(), bytes, |connection, counts| {
-            operations.iter().map(|operation| apply_one(connection, counts, operation)).collect()
-        })
+        let superseded = superseded(operations, change);
+        let Self { database, rows } = self;
+        let applied = database.transaction(|connection, counts| {
+            rows.begin(connection)?;
+            let mut transaction = Transaction { connection, counts, rows };
+            operations.iter().zip(superseded).map(|(one, superseded)| transaction.apply(one, superseded)).collect()
+        });
+        if applied.is_err() {
+            rows.forget();
+        }
+        applied
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.rows.forget();
         self.database.prune(&TABLES, retention, now)
     }
 
@@ -158,114 +168,149 @@ impl WorkerStore for SqliteWorkerStore {
     }
 }
 
-fn apply_one(connection: &Connection, counts: &mut Counts, operation: &WorkerOperation) -> rusqlite::Result<Outcome> {
+/// The operations that write a job's course.
+fn change(operation: &WorkerOperation) -> Option<(&JobId, Change)> {
     match operation {
-        WorkerOperation::Insert(job) => match check_insert(job) {
-            Ok(()) => insert(connection, counts, job),
-            refused => Ok(refused),
-        },
-        WorkerOperation::State { id, state, at } => {
-            let (number, current) = find(connection, id)?;
-            let course = match Course::advance(id, current, *state, *at) {
-                Ok(course) => course,
-                Err(refused) => return Ok(Err(refused)),
-            };
-            let from = current.map(|course| course.state);
-            update(connection, counts, number, from, &course).map(Ok)
+        WorkerOperation::State { id, state, at } if at.is_finite() => {
+            Some((id, if state.is_final() { Change::Final } else { Change::Passing }))
         }
-        WorkerOperation::Finish { id, state, at, payload } => {
-            let (number, current) = find(connection, id)?;
-            let course = match Course::finish(id, current, *state, *at) {
-                Ok(course) => course,
-                Err(refused) => return Ok(Err(refused)),
-            };
-            let from = current.map(|course| course.state);
-            update(connection, counts, number, from, &course)?;
-            let mut insert = connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
-            for (part, data) in blob::parts(payload) {
-                insert.execute(params![number, part, data])?;
-            }
-            Ok(Ok(()))
+        WorkerOperation::Finish { id, state, at, .. } if at.is_finite() && state.is_final() => {
+            Some((id, Change::Final))
         }
-        WorkerOperation::Event { id, body } => {
-            let (number, current) = find(connection, id)?;
-            if current.is_none() {
-                return Ok(Err(OperationError::Unknown { id: id.clone() }));
-            }
-            let stored = blob::insert_event(connection, number, body)?;
-            Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
-        }
+        _ => None,
     }
 }
 
-fn insert(connection: &Connection, counts: &mut Counts, job: &WorkerJob) -> rusqlite::Result<Outcome> {
-    let inserted = connection
-        .prepare_cached(
-            "INSERT INTO job (id, client, task, timeout, submitted, deadline, state, attempts, \
-             started, finished, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-             ON CONFLICT DO NOTHING",
-        )?
-        .execute(params![
-            job.id.as_str(),
-            job.client.as_str(),
-            job.task.as_str(),
-            signed(job.timeout),
-            job.received,
-            job.deadline,
-            job.state.as_str(),
-            job.attempts,
-            job.started,
-            job.finished,
-            blob::inline(&job.body)
-        ])?;
-    if inserted == 0 {
-        return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
-    }
-    counts.change(None, job.state.as_str());
-    blob::insert_body(connection, connection.last_insert_rowid(), &job.body)?;
-    Ok(Ok(()))
+/// What operations are applied in.
+struct Transaction<'a> {
+    connection: &'a Connection,
+    counts: &'a mut Counts,
+    rows: &'a mut Rows<Course>,
 }
 
-fn update(
+impl Transaction<'_> {
+    fn apply(&mut self, operation: &WorkerOperation, superseded: bool) -> rusqlite::Result<Outcome> {
+        match operation {
+            WorkerOperation::Insert(job) => match check_insert(job) {
+                Ok(()) => self.insert(job),
+                refused => Ok(refused),
+            },
+            WorkerOperation::State { id, state, at } => {
+                let course = |current| Course::advance(id, current, *state, *at);
+                Ok(self.update(id, superseded, course)?.map(|_| ()))
+            }
+            WorkerOperation::Finish { id, state, at, payload } => {
+                let course = |current| Course::finish(id, current, *state, *at);
+                let number = match self.update(id, superseded, course)? {
+                    Ok(number) => number,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                let mut insert =
+                    self.connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
+                for (part, data) in blob::parts(payload) {
+                    insert.execute(params![number, part, data])?;
+                }
+                Ok(Ok(()))
+            }
+            WorkerOperation::Event { id, body } => {
+                let Some(row) = find(self.connection, self.rows, id)? else {
+                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
+                };
+                let stored = blob::insert_event(self.connection, row.number, &mut row.events, body)?;
+                Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
+            }
+        }
+    }
+
+    fn insert(&mut self, job: &WorkerJob) -> rusqlite::Result<Outcome> {
+        let inserted = self
+            .connection
+            .prepare_cached(
+                "INSERT INTO job (id, client, task, timeout, submitted, deadline, state, attempts, \
+                 started, finished, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+                 ON CONFLICT DO NOTHING",
+            )?
+            .execute(params![
+                job.id.as_str(),
+                job.client.as_str(),
+                job.task.as_str(),
+                signed(job.timeout),
+                job.received,
+                job.deadline,
+                job.state.as_str(),
+                job.attempts,
+                job.started,
+                job.finished,
+                blob::inline(&job.body)
+            ])?;
+        if inserted == 0 {
+            return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
+        }
+        let number = self.connection.last_insert_rowid();
+        self.counts.change(None, job.state.as_str());
+        let WorkerJob { state, attempts, started, finished, .. } = *job;
+        self.rows.inserted(&job.id, number, Course { state, attempts, started, finished });
+        blob::insert_body(self.connection, number, &job.body)?;
+        Ok(Ok(()))
+    }
+
+    /// Gives a job its next course, written unless it is superseded. The answer is the row's number or the refusal.
+    fn update(
+        &mut self,
+        id: &JobId,
+        superseded: bool,
+        next: impl FnOnce(Option<Course>) -> Result<Course, OperationError>,
+    ) -> rusqlite::Result<Result<i64, OperationError>> {
+        let row = find(self.connection, self.rows, id)?;
+        let before = row.as_ref().map(|row| row.course);
+        let (row, course) = match (row, next(before)) {
+            (_, Err(refused)) => return Ok(Err(refused)),
+            (Some(row), Ok(course)) => (row, course),
+            (None, Ok(_)) => return Ok(Err(OperationError::Unknown { id: id.clone() })),
+        };
+        self.counts.change(before.map(|before| before.state.as_str()), course.state.as_str());
+        row.course = course;
+        let number = row.number;
+        if superseded {
+            return Ok(Ok(number));
+        }
+        // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
+        let sql = match course.finished {
+            None => "UPDATE job SET state = ?2, attempts = ?3, started = ?4 WHERE number = ?1",
+            Some(_) => {
+                "UPDATE job SET state = ?2, attempts = ?3, started = ?4, finished = ?5 \
+                 WHERE number = ?1"
+            }
+        };
+        let mut update = self.connection.prepare_cached(sql)?;
+        let state = course.state.as_str();
+        match course.finished {
+            None => update.execute(params![number, state, course.attempts, course.started])?,
+            Some(end) => update.execute(params![number, state, course.attempts, course.started, end])?,
+        };
+        Ok(Ok(number))
+    }
+}
+
+fn find<'a>(
     connection: &Connection,
-    counts: &mut Counts,
-    number: i64,
-    from: Option<WorkerState>,
-    course: &Course,
-) -> rusqlite::Result<()> {
-    // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
-    let sql = match course.finished {
-        None => "UPDATE job SET state = ?2, attempts = ?3, started = ?4 WHERE number = ?1",
-        Some(_) => {
-            "UPDATE job SET state = ?2, attempts = ?3, started = ?4, finished = ?5 \
-             WHERE number = ?1"
-        }
-    };
-    let mut update = connection.prepare_cached(sql)?;
-    let state = course.state.as_str();
-    match course.finished {
-        None => update.execute(params![number, state, course.attempts, course.started])?,
-        Some(end) => update.execute(params![number, state, course.attempts, course.started, end])?,
-    };
-    counts.change(from.map(WorkerState::as_str), state);
-    Ok(())
-}
-
-/// The row's number, meaningless without a course, and the job's course.
-fn find(connection: &Connection, id: &JobId) -> rusqlite::Result<(i64, Option<Course>)> {
-    let found = connection
-        .prepare_cached("SELECT number, state, attempts, started, finished FROM job WHERE id = ?1")?
-        .query_row([id.as_str()], |row| {
-            let course = Course {
-                state: parsed(row, 1, WorkerState::parse)?,
-                attempts: row.get(2)?,
-                started: row.get(3)?,
-                finished: row.get(4)?,
-            };
-            Ok((row.get(0)?, Some(course)))
-        })
-        .optional()?;
-    Ok(found.unwrap_or((0, None)))
+    rows: &'a mut Rows<Course>,
+    id: &JobId,
+) -> rusqlite::Result<Option<&'a mut JobRow<Course>>> {
+    rows.find(id, || {
+        connection
+            .prepare_cached("SELECT number, state, attempts, started, finished FROM job WHERE id = ?1")?
+            .query_row([id.as_str()], |row| {
+                let course = Course {
+                    state: parsed(row, 1, WorkerState::parse)?,
+                    attempts: row.get(2)?,
+                    started: row.get(3)?,
+                    finished: row.get(4)?,
+                };
+                Ok((row.get(0)?, course))
+            })
+            .optional()
+    })
 }
 
 fn payload(connection: &Connection, job: i64) -> rusqlite::Result<Option<Bytes>> {
