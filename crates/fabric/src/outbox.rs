@@ -1,6 +1,7 @@
 //! What a worker or client has to send, in order, until its link takes it.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use norfab_protocol::JobId;
 use norfab_protocol::frame::Frames;
@@ -14,6 +15,13 @@ pub(crate) const OUTBOX_BYTES_HIGH: usize = 256 << 20;
 
 /// Messages that may wait before the owner reads nothing more from its link. Tasks and callers have bounds of their own.
 pub(crate) const OUTBOX_MESSAGES_HIGH: usize = 50_000;
+
+/// How long a message that nobody waits for may wait for company: each departure wakes four threads on its way, and a quick
+/// task has its result within this time. Too short to be noticed by who watches.
+pub(crate) const COMPANY_WAIT: Duration = Duration::from_millis(1);
+
+/// Messages that leave without waiting for more company.
+const COMPANY_MAX: usize = 64;
 
 #[derive(Debug)]
 struct Waiting {
@@ -31,16 +39,31 @@ pub(crate) struct Outbox {
     /// The latest beat: it does not wait behind other messages, or a busy worker would be taken for dead.
     beat: Option<Frames>,
     queue: VecDeque<Waiting>,
+    /// Until when what waits may wait for company; `None` when something waits that is wanted at once, and when nothing
+    /// waits.
+    company_until: Option<Instant>,
     bytes: usize,
     failures: u64,
 }
 
 impl Outbox {
-    pub(crate) fn push(&mut self, frames: Frames, class: Class, job: Option<JobId>, place: Option<Place>) {
+    pub(crate) fn push(
+        &mut self,
+        now: Instant,
+        frames: Frames,
+        class: Class,
+        job: Option<JobId>,
+        place: Option<Place>,
+    ) {
         match class {
             Class::First => self.first = Some(frames),
             Class::Beat => self.beat = Some(frames),
-            Class::Data => {
+            Class::Data | Class::Unhurried => {
+                if class == Class::Data || self.queue.len() >= COMPANY_MAX {
+                    self.company_until = None;
+                } else if self.queue.is_empty() {
+                    self.company_until = Some(now + COMPANY_WAIT);
+                }
                 self.bytes += size(&frames);
                 self.queue.push_back(Waiting { frames, job, _place: place });
             }
@@ -60,7 +83,7 @@ impl Outbox {
     }
 
     /// Hands over as much as the link takes. Errors: the link is broken.
-    pub(crate) fn flush(&mut self, link: &mut dyn DealerLink) -> Result<(), LinkError> {
+    pub(crate) fn flush(&mut self, now: Instant, link: &mut dyn DealerLink) -> Result<(), LinkError> {
         for urgent in [&mut self.first, &mut self.beat] {
             if let Some(frames) = urgent {
                 if !hand_over(link, frames, &mut self.failures)? {
@@ -69,6 +92,10 @@ impl Outbox {
                 *urgent = None;
             }
         }
+        if self.company_until.is_some_and(|until| until > now) {
+            return Ok(());
+        }
+        self.company_until = None;
         while let Some(waiting) = self.queue.front() {
             if !hand_over(link, &waiting.frames, &mut self.failures)? {
                 return Ok(());
@@ -82,6 +109,16 @@ impl Outbox {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.beat.is_none() && self.queue.is_empty()
+    }
+
+    /// Whether something waits only because the link did not take it.
+    pub(crate) fn is_due(&self) -> bool {
+        !self.is_empty() && self.company_until.is_none()
+    }
+
+    /// When [`Outbox::flush`] is wanted although nothing else happens.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.company_until
     }
 
     pub(crate) fn is_high(&self) -> bool {
@@ -110,5 +147,96 @@ fn hand_over(link: &mut dyn DealerLink, frames: &Frames, failures: &mut u64) -> 
             *failures += 1;
             Ok(false)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_transport::memory::{MemoryDealer, MemoryNetwork, MemoryRouter};
+    use norfab_transport::{LinkStatus, RouterLink};
+
+    use super::*;
+
+    struct Bench {
+        outbox: Outbox,
+        router: MemoryRouter,
+        dealer: MemoryDealer,
+        now: Instant,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let network = MemoryNetwork::new();
+            let router = network.router("broker").expect("a router");
+            let mut dealer = network.dealer("broker", b"w", 1000).expect("a dealer");
+            assert_eq!(dealer.next_status(), Some(LinkStatus::Connected));
+            Self { outbox: Outbox::default(), router, dealer, now: Instant::now() }
+        }
+
+        fn push(&mut self, text: &str, class: Class) {
+            let frames = vec![bytes::Bytes::copy_from_slice(text.as_bytes())];
+            self.outbox.push(self.now, frames, class, None, None);
+        }
+
+        /// What has left after a flush.
+        fn flush(&mut self) -> Vec<String> {
+            self.outbox.flush(self.now, &mut self.dealer).expect("a link");
+            let mut left = Vec::new();
+            while let Some(received) = self.router.try_receive().expect("a link") {
+                left.push(String::from_utf8_lossy(&received.frames[0]).into_owned());
+            }
+            left
+        }
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves_with_what_follows_and_in_order() {
+        let mut bench = Bench::new();
+        bench.push("201", Class::Unhurried);
+        bench.push("event", Class::Unhurried);
+        assert_eq!(bench.flush(), [""; 0]);
+        assert!(!bench.outbox.is_due(), "the link need not become writable for it");
+        bench.push("200", Class::Data);
+        assert_eq!(bench.flush(), ["201", "event", "200"]);
+        assert_eq!(bench.outbox.deadline(), None);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves_alone_after_a_moment() {
+        let mut bench = Bench::new();
+        bench.push("201", Class::Unhurried);
+        let deadline = bench.outbox.deadline().expect("a deadline");
+        assert_eq!(deadline, bench.now + COMPANY_WAIT);
+        bench.now = deadline - Duration::from_nanos(1);
+        bench.push("event", Class::Unhurried);
+        assert_eq!(bench.flush(), [""; 0], "later company moves nothing");
+        bench.now = deadline;
+        assert_eq!(bench.flush(), ["201", "event"]);
+        assert!(bench.outbox.is_empty());
+    }
+
+    #[test]
+    fn a_beat_does_not_wait_for_company_and_a_crowd_neither() {
+        let mut bench = Bench::new();
+        bench.push("event", Class::Unhurried);
+        bench.push("beat", Class::Beat);
+        assert_eq!(bench.flush(), ["beat"]);
+        for _ in 0..COMPANY_MAX {
+            bench.push("event", Class::Unhurried);
+        }
+        assert_eq!(bench.flush().len(), COMPANY_MAX + 1);
+    }
+
+    #[test]
+    fn what_the_link_does_not_take_is_due_until_it_does() {
+        let network = MemoryNetwork::new();
+        let mut dealer = network.dealer("nobody", b"w", 1).expect("a dealer");
+        let mut outbox = Outbox::default();
+        let now = Instant::now();
+        outbox.push(now, vec!["200".into()], Class::Data, None, None);
+        outbox.flush(now, &mut dealer).expect("a link");
+        outbox.push(now, vec!["201".into()], Class::Unhurried, None, None);
+        assert!(outbox.is_due());
+        assert_eq!((outbox.deadline(), outbox.failures()), (None, 1));
     }
 }

@@ -65,7 +65,7 @@ impl Wire {
         match class {
             Class::First => self.first = Some(frames),
             Class::Beat if !self.up => {}
-            Class::Beat | Class::Data => {
+            Class::Beat | Class::Data | Class::Unhurried => {
                 assert!(self.outbox.len() < OUTBOX_MAX, "a queue without a bound");
                 self.outbox.push_back((frames, job));
             }

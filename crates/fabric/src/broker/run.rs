@@ -1,5 +1,6 @@
 //! The loop that owns the broker's socket.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
@@ -17,10 +18,14 @@ use super::{BrokerOptions, LINGER};
 use crate::StartError;
 use crate::clock::SystemClock;
 use crate::inbox::{Inbox, whole};
+use crate::outbox::COMPANY_WAIT;
 use crate::process::ProcessFigures;
 
 /// Messages that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 512;
+
+/// Words that requests went on which are held at most.
+const HELD_MAX: usize = 64;
 
 /// Refusals that are logged in one interval; more are only counted.
 const LOGGED_REFUSALS: u32 = 20;
@@ -50,6 +55,7 @@ pub(super) struct Run {
     figures: ProcessFigures,
     /// Folders and keys, which do not change.
     known: Value,
+    held: Held,
     throttle: Throttle,
     arrivals: Throttle,
     stop: bool,
@@ -86,6 +92,7 @@ impl Run {
             questions,
             figures: ProcessFigures::default(),
             known: options.information.status(),
+            held: Held::default(),
             throttle: Throttle::new(LOGGED_REFUSALS),
             arrivals: Throttle::new(LOGGED_ARRIVALS),
             stop: false,
@@ -102,7 +109,8 @@ impl Run {
                 Ok(true) => {}
                 Ok(false) => {
                     let now = SystemClock::now();
-                    let timeout = self.machine.next_deadline().map(|at| at.saturating_duration_since(now));
+                    let deadline = [self.machine.next_deadline(), self.held.deadline()].into_iter().flatten().min();
+                    let timeout = deadline.map(|at| at.saturating_duration_since(now));
                     if let Err(error) = self.link.wait(timeout, false) {
                         break Err(error);
                     }
@@ -115,6 +123,8 @@ impl Run {
             Err(error) => error!("broker {} lost its socket: {error}", self.name),
         }
         self.commands.close();
+        // An error: the socket is broken, and that was said.
+        drop(self.release());
         self.link.close(LINGER);
     }
 
@@ -155,6 +165,10 @@ impl Run {
             self.machine.timeout(now);
             self.perform()?;
         }
+        if self.held.is_due(now) {
+            self.release()?;
+            self.perform()?;
+        }
         Ok(more)
     }
 
@@ -162,19 +176,43 @@ impl Run {
     fn perform(&mut self) -> Result<(), LinkError> {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                BrokerOutput::Send(Outgoing { to, frames, purpose }) => {
-                    let reason = match self.link.try_send(to.as_str().as_bytes(), &frames) {
-                        Ok(()) => continue,
-                        Err(SendError::Unroutable | SendError::Closed) => Undelivered::Unroutable,
-                        Err(SendError::Full) => Undelivered::Full,
-                        Err(SendError::Failed(error)) => return Err(error),
-                    };
-                    self.machine.undeliverable(&to, purpose, reason);
-                }
+                BrokerOutput::Send(outgoing) => match outgoing.purpose {
+                    Purpose::Dispatched => {
+                        if self.held.add(SystemClock::now(), outgoing) {
+                            self.release()?;
+                        }
+                    }
+                    Purpose::Relay | Purpose::Reply => {
+                        // It may be for somebody whose 202 is held, and that comes first.
+                        self.release()?;
+                        self.send(&outgoing)?;
+                    }
+                    Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => self.send(&outgoing)?,
+                },
                 BrokerOutput::Ask(ask) => self.ask(ask),
                 BrokerOutput::Note(note) => self.note(&note),
             }
         }
+        Ok(())
+    }
+
+    /// Sends what was held.
+    fn release(&mut self) -> Result<(), LinkError> {
+        while let Some(outgoing) = self.held.take() {
+            self.send(&outgoing)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, outgoing: &Outgoing) -> Result<(), LinkError> {
+        let Outgoing { to, frames, purpose } = outgoing;
+        let reason = match self.link.try_send(to.as_str().as_bytes(), frames) {
+            Ok(()) => return Ok(()),
+            Err(SendError::Unroutable | SendError::Closed) => Undelivered::Unroutable,
+            Err(SendError::Full) => Undelivered::Full,
+            Err(SendError::Failed(error)) => return Err(error),
+        };
+        self.machine.undeliverable(to, *purpose, reason);
         Ok(())
     }
 
@@ -336,6 +374,39 @@ fn statistics_row(worker: &WorkerView) -> Value {
         "keepalives_sent": worker.keepalives_sent,
         "keepalives_received": worker.keepalives_received,
     })
+}
+
+/// Words that requests went on: each waits a moment to leave together with what the workers say, because each departure
+/// wakes threads here and at the client.
+#[derive(Default)]
+struct Held {
+    queue: VecDeque<Outgoing>,
+    until: Option<Instant>,
+}
+
+impl Held {
+    /// `true`: no more fit.
+    fn add(&mut self, now: Instant, outgoing: Outgoing) -> bool {
+        self.until.get_or_insert(now + COMPANY_WAIT);
+        self.queue.push_back(outgoing);
+        self.queue.len() >= HELD_MAX
+    }
+
+    fn take(&mut self) -> Option<Outgoing> {
+        let next = self.queue.pop_front();
+        if next.is_none() {
+            self.until = None;
+        }
+        next
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.until
+    }
 }
 
 /// Lets a hostile peer fill counters but not the log.

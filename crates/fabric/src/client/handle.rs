@@ -184,6 +184,17 @@ impl ClientHandle {
 
     /// Takes a job: when this returns, it is stored and will be posted. Errors: it is not taken.
     pub async fn submit(&self, spec: JobSpec) -> Result<JobHandle, SubmitError> {
+        let mailbox = Mailbox::new();
+        let job = self.hand_over(spec, &mailbox).await?;
+        match mailbox.next().await {
+            Some(JobUpdate::Stored) => Ok(job),
+            Some(JobUpdate::Finished(Outcome { errors, .. })) => Err(SubmitError::Refused(errors.join("; "))),
+            Some(_) | None => Err(not_taken(job.id())),
+        }
+    }
+
+    /// Gives a job to the owner. Whether it is taken is said by the mailbox.
+    async fn hand_over(&self, spec: JobSpec, mailbox: &Arc<Mailbox>) -> Result<JobHandle, SubmitError> {
         let id = spec.id.unwrap_or_else(new_job_id);
         let timeout = spec.timeout.clamp(Duration::from_millis(1), TIMEOUT_MAX);
         let body = JobRequestBody {
@@ -203,21 +214,21 @@ impl ClientHandle {
             timeout,
             deadline: SystemClock::now() + timeout,
         };
-        let mailbox = Mailbox::new();
         let place = self.places.take().await?;
-        self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(&mailbox), place }).await?;
-        match mailbox.next().await {
-            Some(JobUpdate::Stored) => Ok(JobHandle::new(id, mailbox, self.commands.clone())),
-            Some(JobUpdate::Finished(Outcome { errors, .. })) => Err(SubmitError::Refused(errors.join("; "))),
-            Some(_) | None => Err(SubmitError::Refused(format!(
-                "job {id} was not taken: its id is in use, or the client is stopping"
-            ))),
-        }
+        self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(mailbox), place }).await?;
+        Ok(JobHandle::new(id, Arc::clone(mailbox), self.commands.clone()))
     }
 
     /// Submits a job and waits for its end. Errors: it was not taken.
     pub async fn run(&self, spec: JobSpec) -> Result<JobReport, SubmitError> {
-        Ok(self.submit(spec).await?.wait().await)
+        let mailbox = Mailbox::new();
+        mailbox.want_results_only();
+        let report = self.hand_over(spec, &mailbox).await?.wait().await;
+        match report.state {
+            _ if mailbox.was_stored() => Ok(report),
+            JobState::Started => Err(not_taken(&report.id)),
+            _ => Err(SubmitError::Refused(report.errors.join("; "))),
+        }
     }
 
     /// Follows a job that was submitted before, by this process or one before it. What came before is in the database
@@ -305,6 +316,10 @@ impl ClientHandle {
         self.commands.send(command).await?;
         answer.await.map_err(|_| QueueError::Stopped)
     }
+}
+
+fn not_taken(id: &JobId) -> SubmitError {
+    SubmitError::Refused(format!("job {id} was not taken: its id is in use, or the client is stopping"))
 }
 
 fn new_job_id() -> JobId {

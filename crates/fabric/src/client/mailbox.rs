@@ -20,8 +20,10 @@ struct Inner {
     events: usize,
     stream_bytes: usize,
     dropped: u64,
-    /// The reader waits for results and the end only.
+    /// The reader waits for the end, and wants the results with it.
     results_only: bool,
+    /// The job was stored.
+    stored: bool,
     closed: bool,
 }
 
@@ -39,11 +41,12 @@ impl Mailbox {
 
     /// `false`: nobody reads any more.
     pub(crate) fn put(&self, update: JobUpdate) -> bool {
-        {
+        let wakes = {
             let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
             if inner.closed {
                 return false;
             }
+            inner.stored |= matches!(update, JobUpdate::Stored);
             if inner.results_only && !is_result(&update) {
                 return true;
             }
@@ -65,18 +68,27 @@ impl Mailbox {
                 | JobUpdate::Result(..)
                 | JobUpdate::Finished(_) => {}
             }
+            let wakes = !inner.results_only || matches!(update, JobUpdate::Finished(_));
             inner.updates.push_back(update);
+            wakes
+        };
+        if wakes {
+            self.filled.notify_one();
         }
-        self.filled.notify_one();
         true
     }
 
-    /// News beside results and the end is thrown away from now on: nobody reads it, and each piece would wake the reader.
+    /// News beside results and the end is thrown away from now on, and only the end wakes the reader.
     pub(crate) fn want_results_only(&self) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.results_only = true;
         inner.updates.retain(is_result);
         (inner.events, inner.stream_bytes) = (0, 0);
+    }
+
+    /// Whether the job got as far as into the database.
+    pub(crate) fn was_stored(&self) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).stored
     }
 
     /// The next update; `None` when none will come any more.

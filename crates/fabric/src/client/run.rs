@@ -179,7 +179,7 @@ impl Run {
             match self.turn() {
                 Ok(Turn::Again) => {}
                 Ok(Turn::Wait(timeout)) => {
-                    if let Err(error) = self.link.wait(timeout, !self.outbox.is_empty() && self.connected) {
+                    if let Err(error) = self.link.wait(timeout, self.outbox.is_due() && self.connected) {
                         break Err(error);
                     }
                 }
@@ -259,7 +259,7 @@ impl Run {
             self.prune();
         }
         let stored = self.gather_operations(now);
-        self.outbox.flush(&mut *self.link)?;
+        self.outbox.flush(now, &mut *self.link)?;
         if let Some(flush_by) = self.flush_by
             && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
         {
@@ -367,7 +367,7 @@ impl Run {
     fn perform(&mut self) {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                ClientOutput::Send(frames, job) => self.outbox.push(frames, Class::Data, job, None),
+                ClientOutput::Send(frames, job) => self.outbox.push(SystemClock::now(), frames, Class::Data, job, None),
                 ClientOutput::Forget(job) => self.outbox.forget(&job),
                 ClientOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
                 ClientOutput::Update(job, update) => {

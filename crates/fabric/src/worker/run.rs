@@ -173,7 +173,7 @@ impl Run {
             match self.turn() {
                 Ok(Turn::Again) => {}
                 Ok(Turn::Wait(timeout)) => {
-                    if let Err(error) = self.link.wait(timeout, !self.outbox.is_empty() && self.connected) {
+                    if let Err(error) = self.link.wait(timeout, self.outbox.is_due() && self.connected) {
                         break Err(error);
                     }
                 }
@@ -236,7 +236,7 @@ impl Run {
         if stored == Submitted::Closed {
             return Ok(Turn::End);
         }
-        self.outbox.flush(&mut *self.link)?;
+        self.outbox.flush(now, &mut *self.link)?;
         if let Some(end) = self.stop_step()? {
             return Ok(end);
         }
@@ -247,7 +247,10 @@ impl Run {
             return Ok(Turn::Pause);
         }
         let mut deadline =
-            [self.machine.next_deadline(), self.pruning.deadline(), self.gather_until].into_iter().flatten().min();
+            [self.machine.next_deadline(), self.pruning.deadline(), self.gather_until, self.outbox.deadline()]
+                .into_iter()
+                .flatten()
+                .min();
         if stored == Submitted::Later {
             deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
         }
@@ -417,11 +420,11 @@ impl Run {
         if class == Class::Beat && !self.connected {
             return;
         }
-        let mut place = if class == Class::Data { self.place.take() } else { None };
+        let mut place = if matches!(class, Class::Data | Class::Unhurried) { self.place.take() } else { None };
         if self.operations.len() >= OPERATIONS_HIGH {
             self.held.extend(place.take());
         }
-        self.outbox.push(frames, class, None, place);
+        self.outbox.push(SystemClock::now(), frames, class, None, place);
     }
 
     fn abandon(&mut self, job: &JobId, request: &JobRequestBody, why: &Abandoned) {
@@ -468,7 +471,7 @@ impl Run {
             stopping.said_goodbye = true;
             self.machine.disconnect();
             self.perform()?;
-            self.outbox.flush(&mut *self.link)?;
+            self.outbox.flush(now, &mut *self.link)?;
         }
         let stuck = !self.connected || given_up;
         if self.outbox.is_empty() || stuck || now >= self.stopping.as_ref().map_or(now, |stopping| stopping.drained_by)

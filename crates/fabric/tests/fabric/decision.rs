@@ -4,18 +4,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Fabric, runtime, spec};
+use crate::support::{Fabric, broker_at, runtime, spec};
 use norfab_fabric::QueueError;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WorkerHandle, WorkerOptions};
 use norfab_jobs::MemoryWorkerStore;
 use norfab_protocol::body::Event;
-use norfab_protocol::frame::Command;
-use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
+use norfab_protocol::frame::{Command, Status};
+use norfab_protocol::message::{
+    BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, Delivery, WorkerMessage, WorkerReply,
+};
+use norfab_protocol::target::Target;
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, JobId, ServiceName};
 use norfab_service::{EventDraft, NoInput, SendError, Service, Task, TaskContext};
-use norfab_transport::RouterLink;
-use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
+use norfab_transport::memory::{MemoryDealer, MemoryNetwork, MemoryRouter};
+use norfab_transport::{DealerLink, LinkStatus, RouterLink};
 use serde_json::json;
 
 /// Messages that fit into each direction of the link in memory.
@@ -175,6 +178,78 @@ fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told
         assert!(told["error"].as_str().is_some_and(|text| text.contains("full")), "{result}");
         assert_eq!(told["sent"].as_u64(), Some(news - 1), "all that was taken arrived, and the starting event");
     });
+}
+
+/// A peer of the broker that the test plays.
+struct Player(MemoryDealer);
+
+impl Player {
+    fn new(network: &MemoryNetwork, name: &str) -> Self {
+        let mut dealer = network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a dealer");
+        assert_eq!(dealer.next_status(), Some(LinkStatus::Connected));
+        Self(dealer)
+    }
+
+    fn say(&mut self, frames: &[bytes::Bytes]) {
+        self.0.try_send(frames).expect("room");
+    }
+
+    /// The next message of the broker.
+    fn next<Message>(&mut self, decode: impl Fn(&[bytes::Bytes]) -> Option<Message>) -> Message {
+        let end = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < end {
+            match self.0.try_receive().expect("a link") {
+                Some(received) => return decode(&received.frames).expect("a message of the kind that is due"),
+                None => drop(self.0.wait(Some(Duration::from_millis(100)), false).expect("a link")),
+            }
+        }
+        panic!("the broker said nothing");
+    }
+
+    fn next_status(&mut self) -> String {
+        self.next(|frames| match BrokerToClient::decode(frames) {
+            Ok(BrokerToClient::Response(reply)) => Some(reply.status.to_string()),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn the_brokers_word_that_a_job_went_on_comes_first_and_also_when_no_worker_says_anything() {
+    let network = MemoryNetwork::new();
+    let broker = broker_at(network.router("broker").expect("a router"));
+    let name = |text| Identity::parse(text).expect("a name");
+    let service = ServiceName::parse("s").expect("a name");
+    let (mut worker, mut client) = (Player::new(&network, "w1"), Player::new(&network, "c"));
+    worker.say(&WorkerMessage::Ready(service.clone()).encode());
+    let post = |job: &str, client: &mut Player, worker: &mut Player| {
+        let message = ClientMessage {
+            command: ClientCommand::Post,
+            service: service.clone(),
+            target: Target::parse("w1"),
+            job: JobId::parse(job).expect("a name"),
+            body: br#"{"task": "t"}"#[..].into(),
+        };
+        client.say(&message.encode());
+        // The broker reads READY first: both came in on the same loop, in this order.
+        let delivered = worker.next(|frames| match BrokerToWorker::decode(frames) {
+            Ok(BrokerToWorker::Post(delivery)) => Some(delivery.job),
+            _ => None,
+        });
+        assert_eq!(delivered.as_str(), job);
+    };
+    post("silent", &mut client, &mut worker);
+    assert_eq!(client.next_status(), "202", "a worker that says nothing does not hold it back");
+    post("quick", &mut client, &mut worker);
+    let reply = WorkerReply {
+        client: name("c"),
+        job: JobId::parse("quick").expect("a name"),
+        status: Status::OK,
+        payload: br#"{"w1": {}}"#[..].into(),
+    };
+    worker.say(&WorkerMessage::Response(reply).encode());
+    assert_eq!([client.next_status(), client.next_status()], ["202", "200"]);
+    runtime().block_on(broker.stop());
 }
 
 #[test]

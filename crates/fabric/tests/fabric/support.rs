@@ -14,7 +14,7 @@ use norfab_protocol::client::ClientConfig;
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName, TaskName};
 use norfab_service::{BuiltinPolicy, NoInput, Question, Service, Task, TaskContext};
-use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Router, RouterOptions};
+use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Router, RouterLink, RouterOptions};
 use serde_json::{Map, Value, json};
 
 /// Longest that a test waits for anything.
@@ -96,7 +96,7 @@ impl Fabric {
             let options = RouterOptions { keys: Some(self.keys.clone()), ..RouterOptions::default() };
             match Router::bind(&self.context, &self.endpoint, options) {
                 Ok(router) => {
-                    self.broker = Some(start_broker(router));
+                    self.broker = Some(broker_at(router));
                     return;
                 }
                 Err(error) if Instant::now() > end => panic!("{error}"),
@@ -183,10 +183,10 @@ impl Fabric {
 
 fn broker(context: &Context, keys: &KeyPair, endpoint: &str) -> BrokerHandle {
     let options = RouterOptions { keys: Some(keys.clone()), ..RouterOptions::default() };
-    start_broker(Router::bind(context, endpoint, options).expect("a router"))
+    broker_at(Router::bind(context, endpoint, options).expect("a router"))
 }
 
-fn start_broker(router: Router) -> BrokerHandle {
+pub fn broker_at(router: impl RouterLink + 'static) -> BrokerHandle {
     BrokerHandle::start(BrokerOptions {
         name: "NFPBroker".to_owned(),
         config: BrokerConfig::default(),

@@ -449,15 +449,13 @@ impl Broker {
             service: request.service.clone(),
             fabric: Some(FABRIC_VERSION),
         };
-        self.reply(
-            &client,
-            Reply {
-                service: request.service,
-                job: request.job,
-                status: Status::DISPATCHED,
-                payload: body::encode(&body),
-            },
-        );
+        let reply = Reply {
+            service: request.service,
+            job: request.job,
+            status: Status::DISPATCHED,
+            payload: body::encode(&body),
+        };
+        self.send(client, BrokerToClient::Response(reply).encode(), Purpose::Dispatched);
     }
 
     fn worker_message(&mut self, now: Instant, worker: Identity, message: WorkerMessage) {

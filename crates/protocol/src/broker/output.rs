@@ -20,6 +20,9 @@ pub enum Purpose {
     Relay,
     /// The broker's own answer.
     Reply,
+    /// The broker's word that a request went on to its workers. Nobody waits for it: it may wait a moment and leave with
+    /// what the workers say, as long as it leaves first.
+    Dispatched,
 }
 
 /// A message for one peer.

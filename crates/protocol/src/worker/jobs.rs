@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::output::{
-    Abandoned, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
+    Abandoned, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
 use super::{ActiveJob, Phase, TIMEOUT_SECONDS_MAX, Worker};
 use crate::body::{self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, Waiting};
 use crate::frame::Status;
-use crate::message::Delivery;
+use crate::message::{Delivery, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId};
 
 impl Worker {
@@ -76,7 +76,9 @@ impl Worker {
             service: self.config.service.clone(),
             fabric: Some(FABRIC_VERSION),
         };
-        self.reply(client, job, Status::ACCEPTED, body::encode(&body));
+        let payload = body::encode(&body);
+        let reply = WorkerReply { client, job, status: Status::ACCEPTED, payload };
+        self.send(&WorkerMessage::Response(reply), Class::Unhurried);
     }
 
     pub(super) fn inserted(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
@@ -141,7 +143,7 @@ impl Worker {
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
         self.reply(active.client.clone(), job.clone(), Status::OK, reply);
-        self.send_event(active.client, job, event);
+        self.send_event(active.client, job, event, Class::Data);
         self.start_jobs(now);
     }
 

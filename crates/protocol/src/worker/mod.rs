@@ -302,7 +302,12 @@ impl Worker {
             };
             self.store(operation, None);
         }
-        self.send_event(client, job.clone(), body);
+        let urgency = match class {
+            EventType::Progress => Class::Unhurried,
+            EventType::InputRequest | EventType::InputResponse | EventType::ResultReady => Class::Data,
+        };
+        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+        self.send_event(client, job.clone(), body, urgency);
         Ok(())
     }
 
@@ -328,9 +333,12 @@ impl Worker {
         }
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
+        let last_event = WorkerStoreOperation::Event { job: job.clone(), body: event.clone() };
         active.phase = Phase::Finishing { reply, event };
         let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
         self.store(operation, Some(WorkerToken::Finish(job.clone())));
+        // It leaves after the result; written down with it, it costs no commit of its own.
+        self.store(last_event, None);
         self.start_jobs(now);
     }
 
@@ -428,10 +436,9 @@ impl Worker {
         self.reply(client, job, status, body::encode(&body));
     }
 
-    fn send_event(&mut self, client: Identity, job: JobId, body: Bytes) {
-        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+    fn send_event(&mut self, client: Identity, job: JobId, body: Bytes, class: Class) {
         let reply = WorkerReply { client, job, status: Status::OK, payload: body };
-        self.send(&WorkerMessage::Event(reply), Class::Data);
+        self.send(&WorkerMessage::Event(reply), class);
     }
 
     /// Refuses a job. `retry`: another worker may take it.

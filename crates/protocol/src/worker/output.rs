@@ -19,6 +19,9 @@ pub enum Class {
     Beat,
     /// Everything else: in order, never dropped.
     Data,
+    /// As [`Class::Data`], in the same order, but nobody waits for it: it may wait a moment to leave with what follows. The
+    /// word that a job was taken, and what a task reports on its way.
+    Unhurried,
 }
 
 /// A job as the store is to keep it.

@@ -193,7 +193,7 @@ impl Run {
                         Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => {
                             BrokerToWorker::decode(&frames).expect("workers can read what we send");
                         }
-                        Purpose::Relay | Purpose::Reply => {
+                        Purpose::Relay | Purpose::Reply | Purpose::Dispatched => {
                             BrokerToClient::decode(&frames).expect("clients can read what we send");
                         }
                     }
@@ -223,7 +223,8 @@ impl Run {
         assert!(unique.iter().all(|worker| self.registered.contains_key(*worker)), "only the registered get requests");
         let before = command == "0x04" && self.posted.contains(&(client.to_owned(), job.to_owned()));
         assert!(target != "any" || service == "all" || before || dispatched.len() <= 1, "any is one");
-        let replies: Vec<&Sent> = sent.iter().filter(|sent| sent.purpose == Purpose::Reply).collect();
+        let replies: Vec<&Sent> =
+            sent.iter().filter(|sent| matches!(sent.purpose, Purpose::Reply | Purpose::Dispatched)).collect();
         assert!(replies.iter().all(|reply| reply.to == client), "the answer is for who asked");
         assert_eq!(dispatched.len() + replies.len(), sent.len());
         if self.stopped || job.is_empty() || service.is_empty() {
