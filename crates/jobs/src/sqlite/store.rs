@@ -89,12 +89,29 @@ impl<S: Schema> SqliteStore<S> {
     /// Opens or creates the file, readable for its owner only, and takes over what a process that died has noted beside it. A
     /// damaged file is kept under the name `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version,
     /// not a database of this kind, no access, no space.
+    ///
+    /// One process at a time notes changes beside the database. A second one waits two seconds for the first to end, and then
+    /// writes each change into the database at once.
     pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
+        Self::open_and(path, stamp, true)
+    }
+
+    /// As [`SqliteStore::open`], for a process that looks at what another one stores, or stored before it died. It is in
+    /// nobody's way: it waits for nobody and keeps nothing locked.
+    pub fn open_beside(path: &Path, stamp: &str) -> Result<Self, StoreError> {
+        let mut store = Self::open_and(path, stamp, false)?;
+        if store.is_settled() {
+            store.journal = None;
+        }
+        Ok(store)
+    }
+
+    fn open_and(path: &Path, stamp: &str, wait: bool) -> Result<Self, StoreError> {
         let database = Database::open(path, &S::KIND, stamp)?;
         let applied = database.number("SELECT number FROM noted")?;
         let path = beside(&database.path, "-noted");
         let opened =
-            Journal::open(&path, applied).map_err(|error| file_error("open the job journal", &path, &error))?;
+            Journal::open(&path, applied, wait).map_err(|error| file_error("open the job journal", &path, &error))?;
         let (journal, records) = match opened {
             Some((journal, records)) => (Some(journal), records),
             None => (None, Vec::new()),
