@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use norfab_inventory::{
-    Environment, FILESHARING_WORKER, Inventory, InventoryError, LoadOptions, MASK, TopologyWorker, create_environment,
+    Environment, FILESHARING_WORKER, Inventory, InventoryError, LoadOptions, TopologyWorker, create_environment,
 };
+use norfab_secrets::MASK;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -378,4 +379,27 @@ fn a_fresh_environment_loads_without_warnings_and_is_not_overwritten() {
     assert_eq!(fs::read_to_string(&files[0]).unwrap(), "mine");
     assert_eq!(create_environment(&lab, true).unwrap(), files);
     assert!(fs::read_to_string(&files[0]).unwrap().contains("endpoint"));
+}
+
+#[test]
+fn neither_warnings_nor_errors_tell_secrets() {
+    let told = |lines: &str| {
+        let text = format!("broker: {{endpoint: 'tcp://127.0.0.1:5555'}}\nclient:\n{lines}");
+        match load(&text) {
+            Ok(inventory) => inventory.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            Err(error) => error.to_string(),
+        }
+    };
+    for value in
+        ["0755", "1_2_3", "99999999999999999999", "!!int s3cret", "!!float 1_x", "!!timestamp s3cret", "2001-99-99"]
+    {
+        for lines in [format!("  password: {value}\n"), format!("  credentials:\n    - {{name: {value}}}\n")] {
+            let told = told(&lines);
+            assert!(told.contains("********") && told.contains(":3:") || told.contains(":4:"), "{told}");
+            for part in ["0755", "493", "1_2_3", "123", "9999", "s3cret", "1_x", "99-99"] {
+                assert!(!told.contains(part), "{told}");
+            }
+        }
+    }
+    assert!(told("  name: 0755\n").contains("0755 is read as 493"));
 }

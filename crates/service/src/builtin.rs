@@ -14,7 +14,6 @@ use crate::view::{JobDetailsQuery, JobFilter, LogFilter};
 
 mod echo;
 mod fetched_files;
-mod secrets;
 mod shell;
 
 pub use fetched_files::FETCHED_ENTRIES_MAX;
@@ -79,7 +78,7 @@ pub(crate) fn tasks(policy: BuiltinPolicy) -> Vec<Task> {
         Task::new(
             "get_inventory",
             "Gives this worker's inventory, its secrets masked.",
-            async |context: TaskContext, NoInput {}| Ok(secrets::masked(&context.inventory())),
+            async |context: TaskContext, NoInput {}| Ok(norfab_secrets::masked(&context.inventory())),
         )
         .idempotent()
         .fastapi(json!({"methods": ["GET"]})),

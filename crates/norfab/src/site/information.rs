@@ -20,7 +20,8 @@ impl BrokerInformation for Information {
             Some(inventory) => {
                 let data = inventory.worker_data(name).map_err(|error| error.to_string())?;
                 for warning in data.iter().flat_map(|data| &data.warnings) {
-                    tracing::warn!("inventory of worker {name}: {warning}");
+                    let tell = |text: &str| tracing::warn!("inventory of worker {name}: {text}");
+                    self.site.told.once(&warning.to_string(), tell);
                 }
                 Ok(data.map(|data| data.value))
             }

@@ -3,6 +3,7 @@
 mod client;
 mod folder_lock;
 mod information;
+mod told;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ use serde_json::Value;
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::printer;
+use told::Told;
+
 pub use client::ClientSlot;
 pub use worker::SiteWorker;
 
@@ -48,6 +51,8 @@ pub struct Site {
     listed_key: Option<String>,
     encrypted: bool,
     quiet: bool,
+    /// The warnings about files of workers' data: several workers may share a file, and each may ask often.
+    told: Arc<Told>,
     context: Context,
     logs: Option<norfab_logs::LogHandle>,
     name: Option<String>,
@@ -96,6 +101,7 @@ impl Site {
             inventory,
             encrypted,
             quiet,
+            told: Arc::default(),
             context: Context::new().map_err(Failure::failed)?,
             logs: None,
             name: given(global.name.as_ref()),
@@ -129,7 +135,7 @@ impl Site {
         let Some(inventory) = &self.inventory else { return Ok(None) };
         let data = inventory.worker_data(name)?;
         for warning in data.iter().flat_map(|data| &data.warnings).filter(|_| !self.quiet) {
-            printer::warning(&warning.to_string());
+            self.told.once(&warning.to_string(), printer::warning);
         }
         Ok(data.map(|data| data.value))
     }

@@ -88,7 +88,7 @@ fn what_the_broker_does_not_have_is_told() {
 #[test]
 fn the_inventory_is_shown_with_its_secrets_masked() {
     let lab = Lab::new(&format!(
-        "{FABRIC}  r-*:\n    - service: nornir\n      hosts: {{r1: {{username: admin, password: s3cret}}}}\n"
+        "{FABRIC}      lab: {{community: s3cret, enable_key: s3cret, dbpassword: s3cret, url: 'redis://user:s3/cret@host'}}\n  r-*:\n    - service: nornir\n      hosts: {{r1: {{username: admin, password: s3cret}}}}\n"
     ));
     let whole = lab.run(&["inventory"]);
     assert_eq!((whole.code, whole.stderr.as_str()), (Some(0), ""));
@@ -110,12 +110,28 @@ fn the_inventory_is_shown_with_its_secrets_masked() {
     assert!(!of_broker.stdout.contains("s3cret"), "{}", of_broker.stdout);
     assert_eq!(of_broker.json(), lab.json(&["inventory", "--json"]));
     assert_eq!(lab.json(&["inventory", "r-7", "--remote", "--json"]), lab.json(&["inventory", "r-7", "--json"]));
+    // What the broker tells of a worker's own inventory hides as much.
+    let of_worker = lab.json(&["run", "filesharing", "get_inventory", "--json"]);
+    let inventory = &of_worker["results"]["filesharing-worker-1"]["result"];
+    for key in ["community", "enable_key", "dbpassword"] {
+        assert_eq!(inventory["lab"][key], "********", "{inventory}");
+    }
+    assert_eq!(inventory["lab"]["url"], "redis://user:********@host", "{inventory}");
     // Where there is no inventory file the broker is asked.
     let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
     let elsewhere = Lab::empty();
     let of_broker =
         elsewhere.json(&["inventory", "r-7", "--json", "--endpoint", &lab.endpoint(), "--broker-key", &key]);
     assert_eq!(of_broker["hosts"]["r1"]["username"], "admin");
+}
+
+#[test]
+fn the_brokers_public_key_is_shown_in_the_inventory_under_both_of_its_names() {
+    let key = "x".repeat(40);
+    for name in ["shared_key", "curve_public_key"] {
+        let lab = Lab::new(&format!("broker: {{endpoint: 'tcp://127.0.0.1:1', {name}: {key}}}\n"));
+        assert_eq!(lab.json(&["inventory", "--json"])["broker"][name], key.as_str());
+    }
 }
 
 #[test]
