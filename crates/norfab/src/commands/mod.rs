@@ -41,12 +41,16 @@ pub async fn dispatch(args: Args) -> Code {
         Command::Demo => demo::run(&global).await,
         command => until_signalled(once(&global, command)).await,
     };
-    match done {
-        Ok(code) => code,
-        Err(Failure { code, text }) => {
-            printer::error(&text);
-            code
+    let code = done.unwrap_or_else(|Failure { code, text }| {
+        printer::error(&text);
+        code
+    });
+    match printer::take_output_error() {
+        Some(error) => {
+            printer::error(&error);
+            code.unless_ok(Code::Failed)
         }
+        None => code,
     }
 }
 
@@ -143,7 +147,10 @@ async fn ask_broker(
         200 => Ok(answer.results),
         TIMED_OUT => Err(Failure::new(
             Code::TimedOut,
-            format!("the broker did not answer within {} s: give it longer with --timeout", timeout.as_secs_f64()),
+            format!(
+                "the broker did not answer within {} s: 'norfab mmi --timeout TIME' asks with more patience",
+                timeout.as_secs_f64()
+            ),
         )),
         code => Err(Failure::failed(match answer.results["error"].as_str() {
             Some(error) => format!("the broker refused: {error}"),

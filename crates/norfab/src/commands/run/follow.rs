@@ -14,7 +14,7 @@ use super::voice::Voice;
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors};
 use crate::exit::{Code, Failure};
-use crate::printer;
+use crate::printer::{self, Said};
 use crate::prompt::{Asked, TypedLines};
 
 /// What is known while a job runs.
@@ -60,7 +60,7 @@ impl Follower {
             }
         }
         if !self.questions.is_empty() {
-            printer::remark("");
+            self.voice.at_prompt("");
         }
         let mut report = job.report();
         if report.events_dropped > 0 {
@@ -96,7 +96,7 @@ impl Follower {
                 let at_prompt = self.questions.front().is_some_and(|asked| asked.worker == worker);
                 self.questions.retain(|asked| asked.worker != worker);
                 if at_prompt {
-                    printer::remark("");
+                    self.voice.at_prompt("");
                     self.voice.information(&format!("worker {worker} does not wait for the answer any more"));
                     self.show_prompt();
                 }
@@ -134,13 +134,13 @@ impl Follower {
         let Some(asked) = self.questions.front() else { return Ok(()) };
         let value = match typed.as_deref().map(|typed| asked.answer(typed)) {
             Some(Err(hint)) => {
-                printer::remark(hint);
-                printer::prompt(&asked.prompt());
+                self.voice.at_prompt(hint);
+                self.show_question(asked);
                 return Ok(());
             }
             Some(Ok(value)) => Some(value),
             None => {
-                printer::remark("cancelled");
+                self.voice.at_prompt("cancelled");
                 None
             }
         };
@@ -153,8 +153,15 @@ impl Follower {
 
     fn show_prompt(&self) {
         if let Some(asked) = self.questions.front() {
-            asked.preview().iter().for_each(|line| printer::remark(line));
-            printer::prompt(&asked.prompt());
+            asked.preview().iter().for_each(|line| self.voice.at_prompt(line));
+            self.show_question(asked);
+        }
+    }
+
+    fn show_question(&self, asked: &Asked) {
+        match self.voice {
+            Voice::Json => self.voice.at_prompt(asked.prompt().trim_end()),
+            Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(&asked.prompt()),
         }
     }
 
@@ -199,8 +206,12 @@ impl Follower {
             printer::json(&printer::report_document(&words.service, &words.task, report));
             return;
         }
-        for error in printer::results(report) {
-            self.voice.error(&error);
+        for said in printer::results(report) {
+            match said {
+                Said::Error(text) => self.voice.error(&text),
+                Said::Warning(text) => self.voice.warning(&text),
+                Said::Message(text) => self.voice.information(&text),
+            }
         }
         // Those of a time-out stand with each worker that did not answer.
         if report.state != JobState::Stale || report.workers.is_empty() {

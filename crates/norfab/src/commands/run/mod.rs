@@ -32,10 +32,17 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
     }
     let silent = Global { quiet: SILENT, ..global.clone() };
     let done = run_with(&silent, words, voice).await;
-    Ok(done.unwrap_or_else(|failure| {
+    let code = done.unwrap_or_else(|failure| {
         voice.error(&failure.text);
         failure.code
-    }))
+    });
+    Ok(match printer::take_output_error() {
+        Some(error) => {
+            voice.error(&error);
+            code.unless_ok(Code::Failed)
+        }
+        None => code,
+    })
 }
 
 async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
