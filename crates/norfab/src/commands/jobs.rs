@@ -117,7 +117,7 @@ async fn settle(
     let done = async {
         // Before there is a connection: what a worker asks is told once, to whoever follows the job by then.
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
-        if let Err(failure) = connected(&client, site.endpoint()?).await {
+        if let Err(failure) = connected(&client, site).await {
             printer::warning(&failure.text);
             return Ok(());
         }

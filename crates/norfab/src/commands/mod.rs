@@ -69,7 +69,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
         Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
-        Command::BrokerKey => broker_key::run(global),
+        Command::BrokerKey { create } => broker_key::run(global, create),
     }
 }
 
@@ -101,8 +101,7 @@ impl Connected {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
         let client = site.start_client(&slot)?;
-        let endpoint = site.endpoint()?.to_owned();
-        if let Err(failure) = connected(&client, &endpoint).await {
+        if let Err(failure) = connected(&client, &site).await {
             client.stop().await;
             return Err(failure);
         }
@@ -111,7 +110,8 @@ impl Connected {
 }
 
 /// Waits until a client is connected. Errors: what is wrong, as soon as it is known.
-async fn connected(client: &ClientHandle, endpoint: &str) -> Result<(), Failure> {
+async fn connected(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
+    let endpoint = site.endpoint()?;
     let mut state = client.state();
     let settled = tokio::time::timeout(
         CONNECT_PATIENCE,
@@ -121,7 +121,7 @@ async fn connected(client: &ClientHandle, endpoint: &str) -> Result<(), Failure>
     )
     .await;
     match settled {
-        Ok(Ok(state)) => match state.problem() {
+        Ok(Ok(state)) => match site.problem(&state) {
             None => Ok(()),
             Some(problem) => Err(Failure::new(Code::Unreachable, problem)),
         },

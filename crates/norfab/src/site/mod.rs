@@ -11,11 +11,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use norfab_fabric::LinkState;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
 use norfab_inventory::{Directories, Inventory, InventoryError, LoadOptions, Topology};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
+    certificate,
 };
 use serde_json::Value;
 
@@ -35,9 +37,6 @@ const DEFAULT_INVENTORY: &str = "inventory.yaml";
 
 /// What stands in place of the broker's key where nothing is encrypted.
 const NO_KEY: &str = "none";
-
-/// Name of the broker's key files.
-const BROKER_KEY_NAME: &str = "broker";
 
 /// How this host takes part in a fabric.
 #[derive(Clone)]
@@ -199,9 +198,37 @@ impl Site {
         self
     }
 
+    /// Whether the inventory says that the broker runs here.
+    pub fn starts_broker(&self) -> bool {
+        self.inventory.as_ref().is_some_and(|inventory| inventory.topology.starts_broker())
+    }
+
+    /// What is wrong with a link, and where the key is from that its broker refused: one on this host comes before the
+    /// inventory's.
+    pub fn problem(&self, state: &LinkState) -> Option<String> {
+        let text = state.problem()?;
+        let (_, file) = self.broker_key_files();
+        let of_file = matches!(state, LinkState::Refused { fingerprint: Some(_), .. })
+            && self.given_key.is_none()
+            && (self.listed_key.is_none() || file.exists());
+        if !of_file {
+            return Some(text);
+        }
+        Some(if file.exists() {
+            format!(
+                "{text}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
+                 this host, remove the folder {}",
+                file.display(),
+                self.directories.broker().display()
+            )
+        } else {
+            format!("{text}; the expected key is the copy of an earlier start, as the inventory names none")
+        })
+    }
+
     /// The broker's keys on this host, made if they are not there.
     pub fn broker_keys(&self) -> Result<KeyPair, Failure> {
-        KeyFolder::new(self.directories.broker()).load_or_create(BROKER_KEY_NAME).map_err(Failure::configuration)
+        KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(Failure::configuration)
     }
 
     /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
@@ -213,7 +240,7 @@ impl Site {
     /// Where the broker's key files are: private and public.
     pub fn broker_key_files(&self) -> (PathBuf, PathBuf) {
         let folder = KeyFolder::new(self.directories.broker());
-        (folder.secret_file(BROKER_KEY_NAME), folder.public_file(BROKER_KEY_NAME))
+        (folder.secret_file(certificate::BROKER), folder.public_file(certificate::BROKER))
     }
 
     /// Starts the broker. Errors: the endpoint is not given or in use, keys cannot be read.

@@ -10,7 +10,7 @@ use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::Identity;
 use norfab_protocol::worker::WorkerConfig;
 use norfab_service::{LogFilter, Service};
-use norfab_transport::KeyFolder;
+use norfab_transport::{KeyFolder, certificate};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -82,7 +82,7 @@ impl Site {
             "security": {
                 "worker_private_key_file": file(keys.secret_file(name)),
                 "worker_public_key_file": file(keys.public_file(name)),
-                "broker_public_key_file": file(keys.public_file("broker")),
+                "broker_public_key_file": file(keys.public_file(certificate::BROKER)),
                 "zmq_auth": secure,
             },
         });

@@ -78,7 +78,7 @@ pub async fn run(global: &Global) -> Result<Code, Failure> {
     let slot = site.client_slot()?;
     let client = site.start_client(&slot)?;
     let shown = async {
-        connected(&client, broker.endpoint()).await?;
+        connected(&client, &site).await?;
         registered(&client, workers.len()).await?;
         show(&mut stage, &client, folder.path()).await
     };
