@@ -189,6 +189,12 @@ pub enum ValueProblem {
         /// What is there.
         found: String,
     },
+    /// Whoever uses the value cannot.
+    #[error("{problem}")]
+    Refused {
+        /// What was expected and found.
+        problem: String,
+    },
     /// The key is needed and missing.
     #[error("missing: add {example}")]
     Missing {

@@ -3,6 +3,7 @@
 mod client;
 mod folder_lock;
 mod information;
+mod refusals;
 mod told;
 mod worker;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use norfab_fabric::LinkState;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
-use norfab_inventory::{Directories, Inventory, InventoryError, LoadOptions, Topology};
+use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
@@ -24,6 +25,7 @@ use serde_json::Value;
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::printer;
+use refusals::Refusals;
 use told::Told;
 
 pub use client::ClientSlot;
@@ -149,7 +151,13 @@ impl Site {
     ) -> Result<norfab_logs::LogGuard, Failure> {
         let section = self.inventory.as_ref().map_or(Value::Null, |inventory| inventory.section("logging"));
         let settings = norfab_logs::LogSettings::from_inventory(&section)
-            .map_err(Failure::configuration)?
+            .map_err(|error| match &self.inventory {
+                Some(inventory) => {
+                    let path = error.key().split('.').fold(KeyPath::root().key("logging"), |path, key| path.key(key));
+                    Failure::configuration(inventory.error_at(&path, error.problem()))
+                }
+                None => Failure::configuration(error),
+            })?
             .with_verbosity(global.verbose, global.quiet);
         let guard = norfab_logs::init(norfab_logs::LogConfig {
             dir: files.then(|| self.directories.logs()),
@@ -248,8 +256,15 @@ impl Site {
         let keys = if self.encrypted { Some(self.broker_keys()?) } else { None };
         let admission = match &self.inventory {
             Some(inventory) if inventory.broker.ip_allowlist != ["*"] => {
-                let list = AddressAllowlist::new(&inventory.broker.ip_allowlist).map_err(Failure::configuration)?;
-                let list = list.on_denied(|peer, reason| tracing::warn!("refused {}: {reason}", peer.address));
+                let entries = &inventory.broker.ip_allowlist;
+                let list = AddressAllowlist::new(entries).map_err(|error| {
+                    let path = KeyPath::root().key("broker").key("ip_allowlist");
+                    let index = entries.iter().position(|entry| *entry == error.entry);
+                    let path = index.map_or(path.clone(), |index| path.item(index));
+                    Failure::configuration(inventory.error_at(&path, error.to_string()))
+                })?;
+                let refusals = Refusals::default();
+                let list = list.on_denied(move |peer, reason| refusals.tell(&peer.address, reason));
                 Some(Arc::new(list) as Arc<dyn norfab_transport::Admission>)
             }
             _ => None,
