@@ -36,5 +36,5 @@ pub use read::{LogQuery, read_logs};
 pub use record::{EXCEPTION_BYTES_MAX, MESSAGE_BYTES_MAX};
 pub use role::{Role, role_span};
 pub use settings::{LogSettings, SettingsError};
-pub use start::{LogConfig, LogGuard, LogHandle, StartError, init, log_dir, start};
+pub use start::{LogConfig, LogGuard, LogHandle, StartError, init, start};
 pub use terminal::Terminal;

@@ -11,11 +11,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use norfab_fabric::LinkState;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
 use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology};
+use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::broker::BrokerConfig;
+use norfab_service::LogFilter;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
     certificate,
@@ -39,6 +42,9 @@ const DEFAULT_INVENTORY: &str = "inventory.yaml";
 
 /// What stands in place of the broker's key where nothing is encrypted.
 const NO_KEY: &str = "none";
+
+/// How long the log has to write what waits before it is read.
+const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// How this host takes part in a fabric.
 #[derive(Clone)]
@@ -141,6 +147,13 @@ impl Site {
         Ok(data.map(|data| data.value))
     }
 
+    /// Tells what may be wrong, unless `-q` was given.
+    pub fn warn(&self, text: &str) {
+        if !self.quiet {
+            printer::warning(text);
+        }
+    }
+
     /// Starts logging for a role. The guard writes what is left when it is dropped.
     pub fn start_logs(
         &mut self,
@@ -170,6 +183,19 @@ impl Site {
         .map_err(Failure::failed)?;
         self.logs = Some(guard.handle());
         Ok(guard)
+    }
+
+    /// Reads the logs of a role here. It reads files: for a thread that may block.
+    fn log_reader(&self, role: Role, name: Option<String>) -> impl Fn(&LogFilter) -> Vec<Value> + Send + Sync + use<> {
+        let (folder, handle) = (self.directories.logs(), self.logs.clone());
+        move |filter| {
+            if let Some(handle) = &handle {
+                // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
+                handle.flush(LOG_FLUSH);
+            }
+            let LogFilter { last, level, logger, since, until } = filter.clone();
+            read_logs(&folder, &LogQuery { last, level, logger, since, until, role: Some(role), name: name.clone() })
+        }
     }
 
     /// The inventory. Errors: there is none.
@@ -327,4 +353,18 @@ fn seed() -> u64 {
 /// The process's environment; variables that are not Unicode cannot be used in templates.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_service::view::{LOG_LEVELS, LOG_RECORDS_DEFAULT, LOG_RECORDS_MAX};
+
+    #[test]
+    fn services_and_logs_mean_the_same_by_a_level_and_give_as_many_records() {
+        assert_eq!(norfab_logs::Level::ALL.map(|level| level.as_str()), LOG_LEVELS);
+        assert_eq!(
+            (norfab_logs::read::LAST_DEFAULT, norfab_logs::read::LAST_MAX),
+            (LOG_RECORDS_DEFAULT, LOG_RECORDS_MAX)
+        );
+    }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use norfab_fabric::LinkState;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
-use norfab_logs::{LogQuery, Role, read_logs};
+use norfab_logs::Role;
 use norfab_protocol::Identity;
 use norfab_protocol::worker::WorkerConfig;
-use norfab_service::{LogFilter, Service};
+use norfab_service::Service;
 use norfab_transport::{KeyFolder, certificate};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -94,25 +94,7 @@ impl Site {
                 "zmq_auth": secure,
             },
         });
-        let logs_folder = self.directories.logs();
-        let of_worker = name.to_owned();
-        let handle = self.logs.clone();
-        let logs = move |filter: &LogFilter| {
-            if let Some(handle) = &handle {
-                // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
-                handle.flush(LOG_FLUSH);
-            }
-            let query = LogQuery {
-                last: filter.last,
-                level: filter.level.clone(),
-                logger: filter.logger.clone(),
-                since: filter.since.clone(),
-                until: filter.until.clone(),
-                role: Some(Role::Worker),
-                name: Some(of_worker.clone()),
-            };
-            Ok(read_logs(&logs_folder, &query))
-        };
+        let read_logs = self.log_reader(Role::Worker, Some(name.to_owned()));
         let fetched_files_dir =
             self.directories.fetched_files(&format!("{name}-NFPClient")).map_err(Failure::configuration)?;
         let handle = WorkerHandle::start(WorkerOptions {
@@ -129,7 +111,7 @@ impl Site {
             endpoint: self.endpoint()?.to_owned(),
             status,
             fetched_files_dir,
-            logs: Arc::new(logs),
+            logs: Arc::new(move |filter| Ok(read_logs(filter))),
         })
         .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))?;
         Ok(SiteWorker { handle, _lock: lock })
@@ -148,9 +130,6 @@ impl Site {
         })
     }
 }
-
-/// How long the log has to write what waits before it is read.
-pub(super) const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// Most jobs that a worker may run at once: each may need a thread.
 const CONCURRENT_JOBS_MAX: usize = 512;

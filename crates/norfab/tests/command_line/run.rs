@@ -288,3 +288,11 @@ fn a_full_disk_is_no_success() {
         assert!(ended.stderr.contains("cannot write to standard output: No space left"), "{arguments:?}: {ended:?}");
     }
 }
+
+#[test]
+fn a_job_that_is_not_waited_for_names_whom_it_does_not_reach() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"]);
+    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(1), 32), "{ended:?}");
+    assert_snapshot!(ended.stderr, @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+}

@@ -190,3 +190,14 @@ fn a_warning_of_the_inventory_is_shown_once() {
         assert_eq!(stderr.matches("warning: inventory.yaml:9").count(), count, "{stderr}");
     }
 }
+
+#[test]
+fn hooks_and_plugins_that_nobody_runs_are_told_once() {
+    let lab = Lab::new(&format!("{FABRIC}hooks: {{startup: [x]}}\nplugins: {{a: {{}}}}\n"));
+    for command in ["up", "broker"] {
+        let role = lab.start(&[command]);
+        let ended = role.stop(Signal::TERM);
+        let told = "warning: hooks and plugins in the inventory: this program runs none; they are for Python workers and clients\n";
+        assert_eq!(ended.stderr.matches(told).count(), 1, "{ended:?}");
+    }
+}

@@ -10,6 +10,7 @@ use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
 
+use super::unreached;
 use super::voice::Voice;
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors};
@@ -69,7 +70,7 @@ impl Follower {
                 report.events_dropped
             ));
         }
-        let unreached = self.unreached(&words.service);
+        let unreached = unreached(&self.target, self.dispatched.as_deref(), &words.service);
         let code = match code_of(&report) {
             Code::Ok if !unreached.is_empty() => Code::Failed,
             code => code,
@@ -185,20 +186,6 @@ impl Follower {
                 None => self.voice.information("connected to the broker"),
             }
         }
-    }
-
-    /// Workers that were named and not reached: the broker passes over names that it does not know.
-    fn unreached(&self, service: &str) -> Vec<String> {
-        let Some(dispatched) = &self.dispatched else { return Vec::new() };
-        let names = match &self.target {
-            Target::Any | Target::All => return Vec::new(),
-            target => target.listed_names().unwrap_or_default(),
-        };
-        names
-            .iter()
-            .filter(|name| !dispatched.iter().any(|worker| worker.as_str() == **name))
-            .map(|name| format!("worker {name} is not registered for service '{service}': the job did not go to it"))
-            .collect()
     }
 
     fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {

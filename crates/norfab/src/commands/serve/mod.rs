@@ -5,7 +5,7 @@ mod worker_data;
 
 use norfab_inventory::TopologyWorker;
 use norfab_logs::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::{Code, Failure};
@@ -19,6 +19,7 @@ use worker_data::WorkerData;
 pub async fn up(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |topology| topology.starts_broker())?;
     let topology = site.inventory()?.topology.clone();
+    warn_of_unused_sections(&site)?;
     let starts_broker = topology.starts_broker();
     if !starts_broker && topology.workers.is_empty() {
         return Err(Failure::configuration(
@@ -31,7 +32,7 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
     let mut running = Running::default();
     if starts_broker {
         let broker = site.start_broker()?;
-        site = site.with_endpoint(&connectable(broker.endpoint()));
+        site = site.with_endpoint(broker.endpoint());
         ready(global, "broker", BROKER_NAME, broker.endpoint());
         running.broker = Some(broker);
     }
@@ -49,6 +50,24 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
         ended = until_signalled(&running, &mut signals).await;
     }
     Ok(stop(running, &mut signals, ended).await)
+}
+
+/// Says that what an inventory asks for in these sections does not happen here.
+fn warn_of_unused_sections(site: &Site) -> Result<(), Failure> {
+    let inventory = site.inventory()?;
+    let used = |name: &&str| match inventory.section(name) {
+        Value::Object(entries) => !entries.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        other => !other.is_null(),
+    };
+    let sections: Vec<&str> = ["hooks", "plugins"].into_iter().filter(used).collect();
+    if !sections.is_empty() {
+        site.warn(&format!(
+            "{} in the inventory: this program runs none; they are for Python workers and clients",
+            sections.join(" and ")
+        ));
+    }
+    Ok(())
 }
 
 /// Waits for a signal, or for the end of a role that nobody has stopped: its name comes back. A process without it would look
@@ -135,6 +154,9 @@ async fn start_groups(
 /// `norfab broker`.
 pub async fn broker(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |_| true)?;
+    if site.has_inventory() {
+        warn_of_unused_sections(&site)?;
+    }
     let _logs = site.start_logs(global, Role::Broker, BROKER_NAME, true)?;
     let mut signals = Signals::new()?;
     let broker = site.start_broker()?;
@@ -207,15 +229,6 @@ fn telling(global: &Global, endpoint: &str) -> impl FnOnce(&str) + Send + 'stati
     move |name| ready(&global, "worker", name, &endpoint)
 }
 
-/// Where this host reaches a broker that listens on all of its addresses.
-fn connectable(endpoint: &str) -> String {
-    endpoint.replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//localhost:", 1).replacen(
-        "//*:",
-        "//localhost:",
-        1,
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -226,7 +239,7 @@ mod tests {
     use norfab_protocol::broker::BrokerConfig;
     use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
     use norfab_transport::{LinkError, Ready, Received, RouterLink, SendError, Waker};
-    use serde_json::{Map, Value};
+    use serde_json::Map;
 
     use super::*;
 
