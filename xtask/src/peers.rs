@@ -12,7 +12,7 @@ use crate::process::{root, target, works};
 /// The environments, each with a file of pinned requirements in `tests/peers/python/requirements`.
 const ENVIRONMENTS: &[&str] = &["py-0.21.2", "py-0.25.0", "py-nornir"];
 
-/// What the pins were resolved for: the simulated devices have no release that takes another Python, 3.10 or 3.13.
+/// What the pins were resolved for. The simulated devices have no release that takes 3.13.
 const VERSIONS: &str = "Python 3.11 or 3.12";
 
 /// Succeeds where an interpreter is one of [`VERSIONS`] and can make environments. `.ci/run` asks the same.
