@@ -224,7 +224,11 @@ fn who_looks_at_the_jobs_of_a_dead_owner_takes_over_what_it_noted_and_lets_go() 
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     store.apply(&[worker_insert(1)]).expect("a batch");
     let mut beside = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
-    assert_eq!(beside.job(&id(1)), Ok(None), "the owner lives and has it noted");
+    assert!(beside.job(&id(1)).expect("a query").is_some(), "the owner lives and has it noted");
+    assert_eq!(beside.list(&WorkerJobFilter::default()).expect("a query").len(), 1);
+    assert!(!store.is_settled());
+    store.apply(&[state(1, WorkerState::Started, 1.0)]).expect("a batch");
+    assert_eq!(beside.job(&id(1)).expect("a query").expect("a job").job.state, WorkerState::Started);
     // As its files would be after kill -9.
     let dead = folder.path().join("dead.db");
     for suffix in ["", "-wal", "-noted"] {

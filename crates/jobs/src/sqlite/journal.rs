@@ -97,6 +97,18 @@ impl Journal {
     }
 }
 
+/// Reads the records after number `applied` of a journal that another process may be writing. Called while the database is
+/// locked, so that none of them goes into it meanwhile.
+pub(super) fn read_beside(path: &Path, applied: u64) -> io::Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(records(&bytes, applied).0)
+}
+
 /// The records after number `applied`, and the number of the last one.
 fn records(mut bytes: &[u8], applied: u64) -> (Vec<Vec<u8>>, u64) {
     let mut records = Vec::new();
