@@ -266,9 +266,13 @@ impl World {
         self.drain_worker(index);
     }
 
-    pub(crate) fn check_first(&mut self, index: usize, frames: &Frames) {
+    /// READY is the first message of a connection and a good-bye is the last.
+    pub(crate) fn check_order(&mut self, index: usize, first: bool, gone: bool, frames: &Frames) {
         match WorkerMessage::decode(frames) {
-            Ok(message) => self.watch.worker_speaks_first(&self.workers[index].identity, &message),
+            Ok(message) if gone => self.watch.fail(format!("worker {index} speaks after its good-bye: {message:?}")),
+            Ok(message) if first => self.watch.worker_speaks_first(&self.workers[index].identity, &message),
+            Ok(WorkerMessage::Disconnect(_)) => self.workers[index].wire.said_goodbye = true,
+            Ok(_) => {}
             Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
         }
     }
@@ -298,7 +302,10 @@ impl World {
                         self.finish_task(index, &job, Ending::Cancelled);
                     }
                 }
-                WorkerOutput::Reconnect => self.drop_wire(Peer::Worker(index)),
+                WorkerOutput::Reconnect => {
+                    self.last_word(Peer::Worker(index));
+                    self.drop_wire(Peer::Worker(index));
+                }
                 WorkerOutput::Note(note) => trace!(self, "worker {index}: {note:?}"),
             }
         }
