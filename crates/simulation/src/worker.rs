@@ -245,11 +245,11 @@ impl World {
             let worker = &mut self.workers[index];
             let Some(machine) = &mut worker.machine else { return };
             match item {
-                WorkerItem::Load(job, client) => {
+                WorkerItem::Load(job, client, asked) => {
                     let row = worker.rows.0.get(&job);
                     let loaded =
                         row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
-                    machine.loaded(job, client, loaded);
+                    machine.loaded(job, client, asked, loaded);
                 }
                 WorkerItem::Apply(operation, token) => {
                     let outcome = worker.rows.apply(now, &operation);
@@ -290,7 +290,7 @@ impl World {
                     worker.wire.send(frames, class, None);
                 }
                 WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
-                WorkerOutput::Load { job, client } => worker.writer.push(WorkerItem::Load(job, client)),
+                WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start.job),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use norfab_jobs::{Confirmation, OperationError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
-use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
+    Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
 };
-use norfab_protocol::{EventType, Identity, JobId};
+use norfab_protocol::{EventType, Identity, JobId, TaskName};
 use norfab_service::{CancelReason, TaskMessage, TaskPort};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -65,7 +64,7 @@ pub(super) enum WorkerCommand {
 /// What the store's thread hands back.
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<WorkerToken>),
-    Loaded { job: JobId, client: Identity, loaded: Option<LoadedJob> },
+    Loaded { job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob> },
     Pruned { more: bool },
 }
 
@@ -386,7 +385,7 @@ impl Run {
                 });
                 self.machine.stored(now, token, outcome);
             }
-            StoreAnswer::Loaded { job, client, loaded } => self.machine.loaded(job, client, loaded),
+            StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
             StoreAnswer::Pruned { more } => self.pruning.ended(now, more),
         }
         if let Err(error) = self.perform() {
@@ -400,7 +399,7 @@ impl Run {
             match output {
                 WorkerOutput::Send(frames, class) => self.send(frames, class),
                 WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
-                WorkerOutput::Load { job, client } => self.load(job, client),
+                WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
                 WorkerOutput::Start(start) => {
                     let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
                     if let Err(reason) = self.machine.event(&start.job, EventType::Progress, None, None, body) {
@@ -412,7 +411,7 @@ impl Run {
                     let port = tasks::start(&self.runner, start);
                     self.ports.insert(port.0, port.1);
                 }
-                WorkerOutput::Abandon { job, request, why } => self.abandon(&job, &request, &why),
+                WorkerOutput::Abandon { job, task, why } => self.abandon(&job, &task, &why),
                 WorkerOutput::Deliver { job, put } => {
                     if let Some(port) = self.ports.get(&job)
                         && let Err(reason) = port.deliver(put)
@@ -449,8 +448,8 @@ impl Run {
         self.outbox.push(SystemClock::now(), frames, class, None, place);
     }
 
-    fn abandon(&mut self, job: &JobId, request: &JobRequestBody, why: &Abandoned) {
-        let (ending, reply, event) = tasks::abandoned(&self.runner, job, request, why);
+    fn abandon(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
+        let (ending, reply, event) = tasks::abandoned(&self.runner, job, task, why);
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
     }
 
