@@ -220,23 +220,17 @@ pub(crate) fn check_insert(job: &ClientJob) -> Outcome {
 }
 
 /// The rule for progress: `current` is the state as stored.
-pub(crate) fn check_progress(
-    id: &JobId,
-    current: Option<ClientState>,
-    state: ClientState,
-    finished: Option<f64>,
-) -> Outcome {
+pub(crate) fn check_progress(id: &JobId, current: ClientState, state: ClientState, finished: Option<f64>) -> Outcome {
     check_open(id, current)?;
     check_end(id, state, finished)
 }
 
-/// The rule for results, and part of the others: the job is known and not final.
-pub(crate) fn check_open(id: &JobId, current: Option<ClientState>) -> Outcome {
-    match current {
-        None => Err(OperationError::Unknown { id: id.clone() }),
-        Some(state) if state.is_final() => Err(OperationError::Final { id: id.clone(), state: state.as_str() }),
-        Some(_) => Ok(()),
+/// The rule for results, and part of the others: the job is not final.
+pub(crate) fn check_open(id: &JobId, current: ClientState) -> Outcome {
+    if current.is_final() {
+        return Err(OperationError::Final { id: id.clone(), state: current.as_str() });
     }
+    Ok(())
 }
 
 /// The part of the rules that needs no stored job: final states have a time of their end, the others have none.

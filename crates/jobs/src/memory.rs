@@ -10,6 +10,7 @@ use norfab_protocol::name::JobId;
 pub use client::MemoryClientStore;
 pub use worker::MemoryWorkerStore;
 
+use crate::error::OperationError;
 use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};
 
 /// Rows by number, which is the order of insertion, and by id.
@@ -38,6 +39,11 @@ impl<Row: Prunable> Table<Row> {
 
     fn get_mut(&mut self, id: &JobId) -> Option<&mut Row> {
         self.rows.get_mut(self.numbers.get(id)?)
+    }
+
+    /// The row of a job that operations are about.
+    fn known(&mut self, id: &JobId) -> Result<&mut Row, OperationError> {
+        self.get_mut(id).ok_or_else(|| OperationError::Unknown { id: id.clone() })
     }
 
     /// The caller made sure that the id is new.

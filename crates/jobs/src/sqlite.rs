@@ -1,12 +1,16 @@
 //! Job databases in SQLite: one file per client or worker, `jobs.db` in its folder.
 //!
-//! [`open`](self) prepares a file, `blob` stores what may be large, `rows` remembers where jobs stand, `client` and `worker`
-//! translate operations.
+//! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
+//! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
+//! tables and the queries, `blob` what may be large.
 
 mod blob;
 mod client;
+mod journal;
 mod open;
+mod record;
 mod rows;
+mod store;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -56,7 +60,7 @@ struct Database {
 
 /// Jobs by state, counted once and kept up to date, because counting reads the whole table.
 #[derive(Default)]
-struct Counts {
+pub struct Counts {
     /// `None` until somebody asks.
     by_state: Option<BTreeMap<String, u64>>,
     /// What the transaction changes so far: from which state to which.

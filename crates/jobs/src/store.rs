@@ -31,6 +31,17 @@ pub trait Store: Send {
     /// is one outcome per operation, and a refused operation leaves no trace and does not disturb the others.
     fn apply(&mut self, operations: &[Self::Operation]) -> Result<Vec<Outcome>, StoreError>;
 
+    /// Puts what was applied into the form in which other processes read it; what was applied survives the death of the
+    /// process without. The writer calls it when there is nothing else to do. Errors: no space; it stays as it is.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    /// Whether [`Store::settle`] has nothing to do.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// Forgets finished jobs as the retention says, never unfinished ones, in a bounded step: while [`Pruned::more`] is set,
     /// there is more to do. `now` in Unix seconds.
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError>;

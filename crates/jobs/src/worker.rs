@@ -186,48 +186,6 @@ pub trait WorkerStore: Store<Operation = WorkerOperation> {
     fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError>;
 }
 
-/// The part of a job that its state changes touch.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Course {
-    pub state: WorkerState,
-    pub attempts: u32,
-    pub started: Option<f64>,
-    pub finished: Option<f64>,
-}
-
-impl Course {
-    /// The one rule of change: what a stored job becomes when it is told a state.
-    pub fn advance(id: &JobId, current: Option<Self>, state: WorkerState, at: f64) -> Result<Self, OperationError> {
-        let Some(mut course) = current else {
-            return Err(OperationError::Unknown { id: id.clone() });
-        };
-        if course.state.is_final() {
-            return Err(OperationError::Final { id: id.clone(), state: course.state.as_str() });
-        }
-        if !at.is_finite() {
-            return Err(inconsistent(id, state));
-        }
-        if state == WorkerState::Started && course.state != WorkerState::WaitingClientInput {
-            course.attempts = course.attempts.saturating_add(1);
-            course.started = Some(at);
-        }
-        if state.is_final() {
-            course.finished = Some(at);
-        }
-        course.state = state;
-        Ok(course)
-    }
-
-    /// As [`Self::advance`], for an end with a payload.
-    pub fn finish(id: &JobId, current: Option<Self>, state: WorkerState, at: f64) -> Result<Self, OperationError> {
-        let course = Self::advance(id, current, state, at)?;
-        if !state.is_final() {
-            return Err(inconsistent(id, state));
-        }
-        Ok(course)
-    }
-}
-
 /// The rule for new jobs: the time of the end goes with a final state, and times are numbers.
 pub(crate) fn check_insert(job: &WorkerJob) -> Outcome {
     let times = job.received.is_finite()
@@ -240,6 +198,6 @@ pub(crate) fn check_insert(job: &WorkerJob) -> Outcome {
     Err(inconsistent(&job.id, job.state))
 }
 
-fn inconsistent(id: &JobId, state: WorkerState) -> OperationError {
+pub(crate) fn inconsistent(id: &JobId, state: WorkerState) -> OperationError {
     OperationError::Inconsistent { id: id.clone(), state: state.as_str() }
 }

@@ -33,6 +33,12 @@ pub const BATCH_OPERATIONS_MAX: usize = 512;
 /// crash loses what happened in this time, which is as if it had come a moment earlier.
 pub const GATHER_TIME: Duration = Duration::from_millis(5);
 
+/// How long the thread has nothing to do before it settles its store: other processes then read what it holds.
+pub const SETTLE_TIME: Duration = Duration::from_millis(100);
+
+/// How soon a store that could not be settled, for want of space, is tried again.
+const SETTLE_RETRY: Duration = Duration::from_secs(1);
+
 /// Operations that nobody waits for that are committed without further gathering.
 const GATHER_OPERATIONS: usize = 256;
 
@@ -349,8 +355,26 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
         }
     }
 
-    /// Sleeps until there is something to do; `None` when there never will be.
-    fn take(&self) -> Option<Batch<S, Token>> {
+    /// Sleeps until somebody wakes the thread; `true`: the time is over.
+    fn sleep<'a>(
+        &self,
+        queue: MutexGuard<'a, Queue<S, Token>>,
+        time: Option<Duration>,
+    ) -> (MutexGuard<'a, Queue<S, Token>>, bool) {
+        let (mut queue, timed_out) = match time {
+            None => (self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner), false),
+            Some(time) => {
+                let (queue, timeout) = self.filled.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner);
+                (queue, timeout.timed_out())
+            }
+        };
+        queue.sleep = Sleep::Awake;
+        (queue, timed_out)
+    }
+
+    /// Sleeps until there is something to do, which after `settle_after` is an empty batch: time to settle. `None` when there
+    /// never will be anything to do.
+    fn take(&self, settle_after: Option<Duration>) -> Option<Batch<S, Token>> {
         let mut queue = self.lock();
         while !queue.is_urgent() {
             if queue.operations.is_empty() {
@@ -358,15 +382,17 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
                     return None;
                 }
                 queue.sleep = Sleep::Idle;
-                queue = self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner);
-                queue.sleep = Sleep::Awake;
+                let timed_out;
+                (queue, timed_out) = self.sleep(queue, settle_after);
+                if timed_out && queue.operations.is_empty() {
+                    break;
+                }
                 continue;
             }
             queue.sleep = Sleep::Gathering;
-            let (woken, timeout) = self.filled.wait_timeout(queue, GATHER_TIME).unwrap_or_else(PoisonError::into_inner);
-            queue = woken;
-            queue.sleep = Sleep::Awake;
-            if timeout.timed_out() {
+            let timed_out;
+            (queue, timed_out) = self.sleep(queue, Some(GATHER_TIME));
+            if timed_out {
                 break;
             }
         }
@@ -417,7 +443,13 @@ fn run<S: ?Sized + Store, Token>(
     mut confirm: impl FnMut(Vec<Confirmation<Token>>),
 ) {
     let counters = &shared.counters;
-    while let Some(batch) = shared.take() {
+    let mut settle_after = None;
+    while let Some(batch) = shared.take(settle_after) {
+        if batch.operations.is_empty() && batch.queries.is_empty() {
+            let settled = store.settle().is_ok();
+            counters.tidy_failures.fetch_add(u64::from(!settled), Ordering::Relaxed);
+            settle_after = (!settled).then_some(SETTLE_RETRY);
+        }
         let written = !batch.operations.is_empty();
         if written {
             let outcomes = match store.apply(&batch.operations) {
@@ -451,6 +483,9 @@ fn run<S: ?Sized + Store, Token>(
         }
         if store.tidy().is_err() {
             counters.tidy_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        if written {
+            settle_after = (!store.is_settled()).then_some(SETTLE_TIME);
         }
     }
 }

@@ -113,6 +113,7 @@ fn a_full_file_system_refuses_and_recovers() {
     let mounted = Mounted(folder);
     let mut store = SqliteWorkerStore::open(&mounted.0.path().join("jobs.db"), STAMP).expect("a database");
     assert!(store.apply(&[worker_insert(0)]).expect("a batch")[0].is_ok());
+    store.settle().expect("space");
     // Something else takes the space.
     let filler = mounted.0.path().join("filler");
     let mut file = std::fs::File::create(&filler).expect("a file");
@@ -129,6 +130,8 @@ fn a_full_file_system_refuses_and_recovers() {
     // What was stored is still answered.
     assert!(store.job(&id(0)).expect("a query").is_some());
     assert_eq!(store.job(&id(number)), Ok(None));
+    // Of what is only noted it can say nothing now, rather than something wrong.
+    assert!(matches!(store.job(&id(number - 1)), Err(StoreError::DiskFull { .. })));
     std::fs::remove_file(&filler).expect("space again");
     drop(file);
     assert_eq!(store.apply(&[worker_insert(number)]), Ok(vec![Ok(())]));

@@ -80,7 +80,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the job database {path_text} has schema version 99, this program knows up to 1: run the newer program, or move the file away"
+            "the job database {path_text} has schema version 99, this program knows up to 2: run the newer program, or move the file away"
         )
     );
     let connection = Connection::open(&path).expect("a database");
@@ -129,7 +129,7 @@ fn only_the_owner_may_read_the_files() {
             assert_eq!(mode, 0o600, "{:?}", entry.file_name());
             names += 1;
         }
-        assert_eq!(names, 3, "the database, its log and its index");
+        assert_eq!(names, 4, "the database, its log and its index, and the journal");
         drop(store);
         // Somebody copied it carelessly: the next start corrects it.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("permissions");
@@ -207,6 +207,7 @@ fn what_another_process_wrote_counts() {
     let path = folder.path().join("jobs.db");
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     assert_eq!(store.apply(&[worker_insert(1), worker_event(1, "first")]), Ok(vec![Ok(()), Ok(())]));
+    store.settle().expect("space");
     let mut other = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     let theirs = [worker_event(1, "theirs"), finish(1, WorkerState::Completed, b"{}")];
     assert_eq!(other.apply(&theirs), Ok(vec![Ok(()), Ok(())]));

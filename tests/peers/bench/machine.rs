@@ -16,6 +16,19 @@ pub fn cpu_seconds(process: u32) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
+/// How often threads of a process went to sleep by themselves, and so were woken, since they began.
+pub fn wake_ups(process: u32) -> f64 {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("the process runs");
+    let switches: u64 = tasks
+        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
+        .filter_map(|status| {
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum();
+    switches as f64
+}
+
 /// Memory in megabytes that would be freed if the process ended: what it shares with no other process.
 pub fn private_megabytes(process: u32) -> f64 {
     let map = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).expect("the process runs");

@@ -25,6 +25,7 @@ pub struct Site {
     port: Arc<ReservedPort>,
     security: Security,
     broker_key: Option<String>,
+    host: &'static str,
     workers: Map<String, Value>,
     extra: Map<String, Value>,
 }
@@ -45,9 +46,18 @@ impl Site {
     #[must_use]
     pub fn elsewhere(&self, broker_key: Option<&str>) -> Self {
         let mut site = Self::at(Arc::clone(&self.port), self.security, broker_key.map(str::to_owned));
+        site.host = self.host;
         site.workers.clone_from(&self.workers);
         site.write();
         site
+    }
+
+    /// Has the endpoint at another address of this machine.
+    #[must_use]
+    pub fn at_host(mut self, host: &'static str) -> Self {
+        self.host = host;
+        self.write();
+        self
     }
 
     /// Adds a worker with the items of its inventory: objects, or paths below the folder.
@@ -76,7 +86,7 @@ impl Site {
     /// The endpoint of the broker.
     #[must_use]
     pub fn endpoint(&self) -> String {
-        self.port.endpoint()
+        format!("tcp://{}:{}", self.host, self.port.number())
     }
 
     /// How the broker's socket is secured.
@@ -247,7 +257,8 @@ impl Site {
 
     fn at(port: Arc<ReservedPort>, security: Security, broker_key: Option<String>) -> Self {
         let folder = tempfile::Builder::new().prefix("norfab-peers-").tempdir().expect("a temporary folder");
-        let site = Self { folder, port, security, broker_key, workers: Map::new(), extra: Map::new() };
+        let site =
+            Self { folder, port, security, broker_key, host: "127.0.0.1", workers: Map::new(), extra: Map::new() };
         site.write();
         site
     }

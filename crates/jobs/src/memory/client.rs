@@ -67,34 +67,27 @@ impl MemoryClientStore {
                 Ok(())
             }
             ClientOperation::Progress { id, state, dispatched, started, completed, errors, finished } => {
-                let row = self.table.get_mut(id);
-                let current = row.as_ref().map(|row| row.job.state);
-                check_progress(id, current, *state, *finished)?;
-                if let Some(row) = row {
-                    row.job.state = *state;
-                    row.job.dispatched.clone_from(dispatched);
-                    row.job.started.clone_from(started);
-                    row.job.completed.clone_from(completed);
-                    row.job.errors.clone_from(errors);
-                    row.job.finished = *finished;
-                }
+                let row = self.table.known(id)?;
+                check_progress(id, row.job.state, *state, *finished)?;
+                row.job.state = *state;
+                row.job.dispatched.clone_from(dispatched);
+                row.job.started.clone_from(started);
+                row.job.completed.clone_from(completed);
+                row.job.errors.clone_from(errors);
+                row.job.finished = *finished;
                 Ok(())
             }
             ClientOperation::Result { id, worker, payload } => {
-                let row = self.table.get_mut(id);
-                check_open(id, row.as_ref().map(|row| row.job.state))?;
-                if let Some(row) = row {
-                    if row.results.contains_key(worker) {
-                        return Err(OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() });
-                    }
-                    row.results.insert(worker.clone(), payload.clone());
+                let row = self.table.known(id)?;
+                check_open(id, row.job.state)?;
+                if row.results.contains_key(worker) {
+                    return Err(OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() });
                 }
+                row.results.insert(worker.clone(), payload.clone());
                 Ok(())
             }
             ClientOperation::Event { id, body } => {
-                let Some(row) = self.table.get_mut(id) else {
-                    return Err(OperationError::Unknown { id: id.clone() });
-                };
+                let row = self.table.known(id)?;
                 if row.events.len() >= EVENTS_PER_JOB_MAX {
                     return Err(OperationError::TooManyEvents { id: id.clone() });
                 }

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use norfab_protocol::name::JobId;
 
 use super::{Prunable, Table};
+use crate::course::Course;
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
 use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Statistics, Store};
 use crate::worker::{
-    Course, WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
+    WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
 
 /// A worker's job database in memory. A clone is a copy: what a crash leaves behind in a simulation.
@@ -83,28 +84,18 @@ impl MemoryWorkerStore {
                 Ok(())
             }
             WorkerOperation::State { id, state, at } => {
-                let row = self.table.get_mut(id);
-                let current = row.as_ref().map(|row| row.course());
-                let course = Course::advance(id, current, *state, *at)?;
-                if let Some(row) = row {
-                    row.set(course);
-                }
+                let row = self.table.known(id)?;
+                row.set(Course::advance(id, row.course(), *state, *at)?);
                 Ok(())
             }
             WorkerOperation::Finish { id, state, at, payload } => {
-                let row = self.table.get_mut(id);
-                let current = row.as_ref().map(|row| row.course());
-                let course = Course::finish(id, current, *state, *at)?;
-                if let Some(row) = row {
-                    row.set(course);
-                    row.payload = Some(payload.clone());
-                }
+                let row = self.table.known(id)?;
+                row.set(Course::finish(id, row.course(), *state, *at)?);
+                row.payload = Some(payload.clone());
                 Ok(())
             }
             WorkerOperation::Event { id, body } => {
-                let Some(row) = self.table.get_mut(id) else {
-                    return Err(OperationError::Unknown { id: id.clone() });
-                };
+                let row = self.table.known(id)?;
                 if row.events.len() >= EVENTS_PER_JOB_MAX {
                     return Err(OperationError::TooManyEvents { id: id.clone() });
                 }

@@ -4,7 +4,11 @@
 //! time; the pieces lie in a table of their own, so that a change of the job does not write them again.
 
 use bytes::Bytes;
-use rusqlite::{Connection, Rows, params};
+use norfab_protocol::name::JobId;
+use rusqlite::{Connection, OptionalExtension, Rows, params};
+
+use crate::error::OperationError;
+use crate::store::{EVENTS_PER_JOB_MAX, Outcome};
 
 /// Bytes of a part.
 pub(super) const PART_BYTES: usize = 1 << 20;
@@ -51,33 +55,47 @@ pub(super) fn body(connection: &Connection, job: i64) -> rusqlite::Result<Bytes>
     Ok(join(select.query([job])?, 0)?.unwrap_or_default())
 }
 
-/// Stores an event unless there are too many: `false`. `stored` is how many the job has, if that is known.
+/// Counts one more event of a job that has `stored` of them, unless there are too many.
+pub(super) fn count_event(id: &JobId, stored: &mut Option<u64>) -> Outcome {
+    match stored {
+        Some(stored) if *stored >= EVENTS_PER_JOB_MAX as u64 => Err(OperationError::TooManyEvents { id: id.clone() }),
+        Some(stored) => {
+            *stored += 1;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+/// Stores an event unless there are too many. `stored` is how many the job has, if that is known.
 pub(super) fn insert_event(
     connection: &Connection,
+    id: &JobId,
     job: i64,
     stored: &mut Option<u64>,
     body: &[u8],
-) -> rusqlite::Result<bool> {
+) -> rusqlite::Result<Outcome> {
     let sequence = match *stored {
         Some(sequence) => sequence,
         None => {
-            let sequence = connection
-                .prepare_cached("SELECT coalesce(max(sequence) + 1, 0) FROM event WHERE job = ?1")?
-                .query_row([job], |row| row.get::<_, i64>(0))?
-                .unsigned_abs();
+            // With `+ 0`, because SQLite plans a query anew for each value that stands there alone.
+            let last = connection
+                .prepare_cached("SELECT sequence FROM event WHERE job = ?1 + 0 ORDER BY sequence DESC LIMIT 1")?
+                .query_row([job], |row| row.get::<_, i64>(0))
+                .optional()?;
+            let sequence = last.map_or(0, |last| last.unsigned_abs() + 1);
             *stored.insert(sequence)
         }
     };
-    if sequence >= crate::store::EVENTS_PER_JOB_MAX as u64 {
-        return Ok(false);
+    if let refused @ Err(_) = count_event(id, stored) {
+        return Ok(refused);
     }
     connection.prepare_cached("INSERT INTO event (job, sequence, data) VALUES (?1, ?2, ?3)")?.execute(params![
         job,
-        sequence as i64,
+        sequence.cast_signed(),
         body
     ])?;
-    *stored = Some(sequence + 1);
-    Ok(true)
+    Ok(Ok(()))
 }
 
 /// The events of a job, the first stored first.

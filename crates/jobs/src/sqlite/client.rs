@@ -1,31 +1,19 @@
 //! A client's job database in SQLite.
 
-use std::path::Path;
-
 use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
-use super::rows::{Change, JobRow, Rows, superseded};
-use super::{Counts, Database, SetAside, blob, parsed, signed, unreadable};
+use super::rows::{Change, JobRow};
+use super::store::{Schema, SqliteStore};
+use super::{blob, parsed, signed, unreadable};
 use crate::client::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_end, check_insert,
     check_open, check_progress,
 };
 use crate::error::{OperationError, StoreError};
-use crate::retention::{Pruned, Retention};
 use crate::store::{LISTED_JOBS_MAX, Outcome, Statistics, Store};
-
-const KIND: Kind = Kind {
-    name: "client",
-    // "NFJC"
-    application_id: 0x4e46_4a43,
-    migrations: &[include_str!("client_1.sql")],
-};
-
-/// Tables whose rows belong to a job.
-const TABLES: [&str; 3] = ["body", "result", "event"];
 
 /// The columns that [`read_job`] reads.
 macro_rules! job_columns {
@@ -36,63 +24,15 @@ macro_rules! job_columns {
 }
 
 /// A client's job database in a file.
-pub struct SqliteClientStore {
-    database: Database,
-    rows: Rows<ClientState>,
-}
+pub type SqliteClientStore = SqliteStore<ClientJobs>;
 
-impl SqliteClientStore {
-    /// Opens or creates the file, readable for its owner only. A damaged file is kept under the name
-    /// `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version, not a client's database, no
-    /// access, no space.
-    pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        Database::open(path, &KIND, stamp).map(|database| Self { database, rows: Rows::default() })
-    }
+/// The tables of a client's database.
+#[derive(Debug)]
+pub enum ClientJobs {}
 
-    /// Never lets the file grow beyond so many pages of 4096 bytes: a full disk, for tests.
-    pub fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
-        self.database.number(&format!("PRAGMA max_page_count = {pages}")).map(|_| ())
-    }
-
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        query(&self.database.connection).map_err(|error| self.database.error(error))
-    }
-}
-
-impl Store for SqliteClientStore {
-    type Operation = ClientOperation;
-
-    fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
-        let superseded = superseded(operations, change);
-        let Self { database, rows } = self;
-        let applied = database.transaction(|connection, counts| {
-            rows.begin(connection)?;
-            let mut transaction = Transaction { connection, counts, rows };
-            operations.iter().zip(superseded).map(|(one, superseded)| transaction.apply(one, superseded)).collect()
-        });
-        if applied.is_err() {
-            rows.forget();
-        }
-        applied
-    }
-
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.rows.forget();
-        self.database.prune(&TABLES, retention, now)
-    }
-
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.database.tidy()
-    }
-
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.database.set_aside.as_ref()
-    }
-}
-
-impl ClientStore for SqliteClientStore {
+impl ClientStore for SqliteStore<ClientJobs> {
     fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<ClientJob>, StoreError> {
-        self.read(|connection| {
+        self.read(None, |connection| {
             let (time, id) = match &after {
                 Some((time, id)) => (*time, id.as_str()),
                 None => (f64::NEG_INFINITY, ""),
@@ -109,7 +49,7 @@ impl ClientStore for SqliteClientStore {
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
-        self.read(|connection| {
+        self.read(Some(id), |connection| {
             let mut select =
                 connection.prepare_cached(concat!("SELECT ", job_columns!(), ", body FROM job WHERE id = ?1"))?;
             let found = select
@@ -127,7 +67,7 @@ impl ClientStore for SqliteClientStore {
     }
 
     fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
-        self.read(|connection| {
+        self.read(None, |connection| {
             let mut select = connection.prepare_cached(concat!(
                 "SELECT ",
                 job_columns!(),
@@ -152,103 +92,83 @@ impl ClientStore for SqliteClientStore {
     }
 
     fn statistics(&mut self) -> Result<Statistics<ClientState>, StoreError> {
+        self.settle()?;
         self.database.statistics(ClientState::parse)
     }
 }
 
-/// The operations that write a job's state and lists.
-fn change(operation: &ClientOperation) -> Option<(&JobId, Change)> {
-    match operation {
-        ClientOperation::Progress { id, state, finished, .. } if check_end(id, *state, *finished).is_ok() => {
-            Some((id, if state.is_final() { Change::Final } else { Change::Passing }))
-        }
-        _ => None,
-    }
-}
+impl Schema for ClientJobs {
+    type Operation = ClientOperation;
+    type Course = ClientState;
 
-/// What operations are applied in.
-struct Transaction<'a> {
-    connection: &'a Connection,
-    counts: &'a mut Counts,
-    rows: &'a mut Rows<ClientState>,
-}
+    const KIND: Kind = Kind {
+        name: "client",
+        // "NFJC"
+        application_id: 0x4e46_4a43,
+        migrations: &[include_str!("client_1.sql"), include_str!("noted.sql")],
+    };
+    const TABLES: &[&str] = &["body", "result", "event"];
 
-impl Transaction<'_> {
-    fn apply(&mut self, operation: &ClientOperation, superseded: bool) -> rusqlite::Result<Outcome> {
+    fn job(operation: &ClientOperation) -> &JobId {
         match operation {
-            ClientOperation::Insert(job) => match check_insert(job) {
-                Ok(()) => self.insert(job),
-                refused => Ok(refused),
-            },
-            ClientOperation::Progress { id, state, dispatched, started, completed, errors, finished } => {
-                let row = find(self.connection, self.rows, id)?;
-                let before = row.as_ref().map(|row| row.course);
-                if let refused @ Err(_) = check_progress(id, before, *state, *finished) {
-                    return Ok(refused);
-                }
-                let Some(row) = row else {
-                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
-                };
-                self.counts.change(before.map(ClientState::as_str), state.as_str());
-                row.course = *state;
-                if superseded {
-                    return Ok(Ok(()));
-                }
-                let (number, state) = (row.number, state.as_str());
-                let (dispatched, started, completed) = (names(dispatched), names(started), names(completed));
-                let errors = serde_json::json!(errors).to_string();
-                // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
-                match finished {
-                    None => self
-                        .connection
-                        .prepare_cached(
-                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
-                             errors = ?6 WHERE number = ?1",
-                        )?
-                        .execute(params![number, state, dispatched, started, completed, errors])?,
-                    Some(end) => self
-                        .connection
-                        .prepare_cached(
-                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
-                             errors = ?6, finished = ?7 WHERE number = ?1",
-                        )?
-                        .execute(params![number, state, dispatched, started, completed, errors, end])?,
-                };
-                Ok(Ok(()))
-            }
-            ClientOperation::Result { id, worker, payload } => {
-                let row = find(self.connection, self.rows, id)?;
-                if let refused @ Err(_) = check_open(id, row.as_ref().map(|row| row.course)) {
-                    return Ok(refused);
-                }
-                let Some(row) = row else {
-                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
-                };
-                let mut insert = self.connection.prepare_cached(
-                    "INSERT INTO result (job, worker, part, data) VALUES (?1, ?2, ?3, ?4) \
-                     ON CONFLICT DO NOTHING",
-                )?;
-                for (part, data) in blob::parts(payload) {
-                    // The first part tells whether there is a result already, so a refusal leaves no part behind.
-                    if insert.execute(params![row.number, worker.as_str(), part, data])? == 0 {
-                        return Ok(Err(OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() }));
-                    }
-                }
-                Ok(Ok(()))
-            }
-            ClientOperation::Event { id, body } => {
-                let Some(row) = find(self.connection, self.rows, id)? else {
-                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
-                };
-                let stored = blob::insert_event(self.connection, row.number, &mut row.events, body)?;
-                Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
-            }
+            ClientOperation::Insert(job) => &job.id,
+            ClientOperation::Progress { id, .. }
+            | ClientOperation::Result { id, .. }
+            | ClientOperation::Event { id, .. } => id,
         }
     }
 
-    fn insert(&mut self, job: &ClientJob) -> rusqlite::Result<Outcome> {
-        let inserted = self
-            .connection
+    fn begin(operation: &ClientOperation) -> Option<Result<ClientState, OperationError>> {
+        let ClientOperation::Insert(job) = operation else { return None };
+        Some(check_insert(job).map(|()| job.state))
+    }
+
+    fn change(operation: &ClientOperation) -> Option<Change> {
+        match operation {
+            ClientOperation::Progress { id, state, finished, .. } if check_end(id, *state, *finished).is_ok() => {
+                Some(if state.is_final() { Change::Final } else { Change::Passing })
+            }
+            _ => None,
+        }
+    }
+
+    fn advance(operation: &ClientOperation, course: &mut ClientState) -> Outcome {
+        match operation {
+            ClientOperation::Progress { id, state, finished, .. } => {
+                check_progress(id, *course, *state, *finished)?;
+                *course = *state;
+                Ok(())
+            }
+            ClientOperation::Result { id, .. } => check_open(id, *course),
+            ClientOperation::Insert(_) | ClientOperation::Event { .. } => Ok(()),
+        }
+    }
+
+    fn count(operation: &ClientOperation, row: &mut JobRow<ClientState>) -> Outcome {
+        match operation {
+            ClientOperation::Result { id, worker, .. } => {
+                let is_new = row.returned.as_mut().is_none_or(|returned| returned.insert(worker.clone()));
+                is_new.then_some(()).ok_or_else(|| duplicate_result(id, worker))
+            }
+            ClientOperation::Event { id, .. } => blob::count_event(id, &mut row.events),
+            ClientOperation::Insert(_) | ClientOperation::Progress { .. } => Ok(()),
+        }
+    }
+
+    fn state(course: &ClientState) -> &'static str {
+        course.as_str()
+    }
+
+    fn look_up(connection: &Connection, id: &JobId) -> rusqlite::Result<Option<(i64, ClientState)>> {
+        connection
+            .prepare_cached("SELECT number, state FROM job WHERE id = ?1")?
+            .query_row([id.as_str()], |row| Ok((row.get(0)?, parsed(row, 1, ClientState::parse)?)))
+            .optional()
+    }
+
+    fn insert(connection: &Connection, operation: &ClientOperation) -> rusqlite::Result<Option<i64>> {
+        let ClientOperation::Insert(job) = operation else { return Ok(None) };
+        let inserted = connection
             .prepare_cached(
                 "INSERT INTO job (id, service, task, target, timeout, submitted, deadline, state, \
                  dispatched, started, completed, errors, finished, body) \
@@ -272,27 +192,66 @@ impl Transaction<'_> {
                 blob::inline(&job.body)
             ])?;
         if inserted == 0 {
-            return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
+            return Ok(None);
         }
-        let number = self.connection.last_insert_rowid();
-        self.counts.change(None, job.state.as_str());
-        self.rows.inserted(&job.id, number, job.state);
-        blob::insert_body(self.connection, number, &job.body)?;
+        let number = connection.last_insert_rowid();
+        blob::insert_body(connection, number, &job.body)?;
+        Ok(Some(number))
+    }
+
+    fn write(
+        connection: &Connection,
+        operation: &ClientOperation,
+        row: &mut JobRow<ClientState>,
+    ) -> rusqlite::Result<Outcome> {
+        let number = row.number;
+        match operation {
+            ClientOperation::Insert(_) => {}
+            ClientOperation::Progress { state, dispatched, started, completed, errors, finished, .. } => {
+                let state = state.as_str();
+                let (dispatched, started, completed) = (names(dispatched), names(started), names(completed));
+                let errors = serde_json::json!(errors).to_string();
+                // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
+                match finished {
+                    None => connection
+                        .prepare_cached(
+                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
+                             errors = ?6 WHERE number = ?1",
+                        )?
+                        .execute(params![number, state, dispatched, started, completed, errors])?,
+                    Some(end) => connection
+                        .prepare_cached(
+                            "UPDATE job SET state = ?2, dispatched = ?3, started = ?4, completed = ?5, \
+                             errors = ?6, finished = ?7 WHERE number = ?1",
+                        )?
+                        .execute(params![number, state, dispatched, started, completed, errors, end])?,
+                };
+            }
+            ClientOperation::Result { id, worker, payload } => {
+                let mut insert = connection.prepare_cached(
+                    "INSERT INTO result (job, worker, part, data) VALUES (?1, ?2, ?3, ?4) \
+                     ON CONFLICT DO NOTHING",
+                )?;
+                for (part, data) in blob::parts(payload) {
+                    // The first part tells whether there is a result already, so a refusal leaves no part behind.
+                    if insert.execute(params![number, worker.as_str(), part, data])? == 0 {
+                        return Ok(Err(duplicate_result(id, worker)));
+                    }
+                }
+                if let Some(returned) = &mut row.returned {
+                    returned.insert(worker.clone());
+                }
+            }
+            ClientOperation::Event { id, body } => {
+                return blob::insert_event(connection, id, number, &mut row.events, body);
+            }
+        }
         Ok(Ok(()))
     }
 }
 
-fn find<'a>(
-    connection: &Connection,
-    rows: &'a mut Rows<ClientState>,
-    id: &JobId,
-) -> rusqlite::Result<Option<&'a mut JobRow<ClientState>>> {
-    rows.find(id, || {
-        connection
-            .prepare_cached("SELECT number, state FROM job WHERE id = ?1")?
-            .query_row([id.as_str()], |row| Ok((row.get(0)?, parsed(row, 1, ClientState::parse)?)))
-            .optional()
-    })
+fn duplicate_result(id: &JobId, worker: &Identity) -> OperationError {
+    OperationError::DuplicateResult { id: id.clone(), worker: worker.clone() }
 }
 
 fn names(names: &[Identity]) -> String {

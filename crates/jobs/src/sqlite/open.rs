@@ -47,7 +47,7 @@ impl fmt::Display for SetAside {
 }
 
 /// What a file must be.
-pub(super) struct Kind {
+pub struct Kind {
     /// For people.
     pub name: &'static str,
     /// In the file's header.
@@ -78,7 +78,7 @@ impl Database {
     }
 }
 
-fn file_error(action: &'static str, path: &Path, error: &std::io::Error) -> StoreError {
+pub(super) fn file_error(action: &'static str, path: &Path, error: &std::io::Error) -> StoreError {
     StoreError::File { action, path: path.to_owned(), error: error.to_string() }
 }
 
@@ -109,7 +109,7 @@ fn restrict(_file: &File, _path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

@@ -1,9 +1,10 @@
 //! What a store remembers of the rows of jobs, so that a change need neither look for its job nor be written when a later
 //! one of the same transaction replaces it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use norfab_protocol::name::JobId;
+use norfab_protocol::name::{Identity, JobId};
 use rusqlite::Connection;
 
 use super::number;
@@ -12,12 +13,23 @@ use super::number;
 const ROWS_MAX: usize = 8192;
 
 /// A job's row as the last change left it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct JobRow<Course> {
+#[derive(Debug, Clone)]
+pub struct JobRow<Course> {
+    /// Its number in the database; 0 while it is only noted.
     pub number: i64,
+    /// Where the job stands.
     pub course: Course,
-    /// Events stored for it; `None` until the first is stored after the row was looked up.
+    /// Events stored for it, if that is known.
     pub events: Option<u64>,
+    /// Workers whose results are stored for it, if all are known. A worker's own database has none.
+    pub returned: Option<HashSet<Identity>>,
+}
+
+impl<Course> JobRow<Course> {
+    /// Whether nothing about the job need be looked up.
+    pub(super) fn is_complete(&self) -> bool {
+        self.events.is_some() && self.returned.is_some()
+    }
 }
 
 /// Rows that this connection wrote or looked up lately.
@@ -35,7 +47,7 @@ impl<Course> Default for Rows<Course> {
 }
 
 impl<Course> Rows<Course> {
-    /// Called within each transaction before its first change.
+    /// Called before the first change of each batch.
     pub(super) fn begin(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let version = number(connection, "PRAGMA data_version")?;
         if version != self.version || self.rows.len() > ROWS_MAX {
@@ -45,14 +57,24 @@ impl<Course> Rows<Course> {
         Ok(())
     }
 
-    /// After a transaction that failed, and where rows were deleted.
+    /// After a batch that failed, and where rows were deleted.
     pub(super) fn forget(&mut self) {
         self.rows = HashMap::new();
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Remembers a row that was just inserted.
     pub(super) fn inserted(&mut self, id: &JobId, number: i64, course: Course) {
-        self.rows.insert(id.clone(), JobRow { number, course, events: Some(0) });
+        let row = JobRow { number, course, events: Some(0), returned: Some(HashSet::new()) };
+        self.rows.insert(id.clone(), row);
+    }
+
+    /// The row of a job, if it is remembered.
+    pub(super) fn get(&mut self, id: &JobId) -> Option<&mut JobRow<Course>> {
+        self.rows.get_mut(id)
     }
 
     /// The row of a job; `look_up` reads its number and course when it is not remembered. `None`: there is none.
@@ -61,17 +83,32 @@ impl<Course> Rows<Course> {
         id: &JobId,
         look_up: impl FnOnce() -> rusqlite::Result<Option<(i64, Course)>>,
     ) -> rusqlite::Result<Option<&mut JobRow<Course>>> {
-        if !self.rows.contains_key(id) {
-            let Some((number, course)) = look_up()? else { return Ok(None) };
-            self.rows.insert(id.clone(), JobRow { number, course, events: None });
+        match self.rows.entry(id.clone()) {
+            Entry::Occupied(row) => Ok(Some(row.into_mut())),
+            Entry::Vacant(free) => {
+                Ok(look_up()?
+                    .map(|(number, course)| free.insert(JobRow { number, course, events: None, returned: None })))
+            }
         }
-        Ok(self.rows.get_mut(id))
+    }
+
+    /// Remembers again what was remembered before, where nothing later is.
+    pub(super) fn add(&mut self, before: Self) {
+        if before.version == self.version {
+            let later = std::mem::replace(&mut self.rows, before.rows);
+            self.rows.extend(later);
+        }
+    }
+
+    /// Forgets one job.
+    pub(super) fn forget_one(&mut self, id: &JobId) {
+        self.rows.remove(id);
     }
 }
 
 /// What a change leaves of the changes of the same job before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub enum Change {
     /// It writes all that they wrote, and is itself replaced by the next.
     Passing,
     /// It writes all that they wrote, and nothing may come after it.
@@ -82,7 +119,7 @@ pub(super) enum Change {
 /// brings its growing lists again and again. `change` names only those that are sure to be taken if the job is known and
 /// not final; both hold where something is replaced, since what is replaced was taken itself and is not final.
 pub(super) fn superseded<'a, Operation>(
-    operations: &'a [Operation],
+    operations: &[&'a Operation],
     change: impl Fn(&'a Operation) -> Option<(&'a JobId, Change)>,
 ) -> Vec<bool> {
     let mut later = HashSet::new();

@@ -1,30 +1,19 @@
 //! A worker's job database in SQLite.
 
-use std::path::Path;
-
 use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::open::Kind;
-use super::rows::{Change, JobRow, Rows, superseded};
-use super::{Counts, Database, SetAside, blob, parsed, signed};
+use super::rows::{Change, JobRow};
+use super::store::{Schema, SqliteStore};
+use super::{blob, parsed, signed};
+use crate::course::Course;
 use crate::error::{OperationError, StoreError};
-use crate::retention::{Pruned, Retention};
 use crate::store::{LISTED_JOBS_MAX, Outcome, Statistics, Store};
 use crate::worker::{
-    Course, WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
+    WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
-
-const KIND: Kind = Kind {
-    name: "worker",
-    // "NFJW"
-    application_id: 0x4e46_4a57,
-    migrations: &[include_str!("worker_1.sql")],
-};
-
-/// Tables whose rows belong to a job.
-const TABLES: [&str; 3] = ["body", "result", "event"];
 
 /// The columns that [`read_job`] reads.
 macro_rules! job_columns {
@@ -34,63 +23,15 @@ macro_rules! job_columns {
 }
 
 /// A worker's job database in a file.
-pub struct SqliteWorkerStore {
-    database: Database,
-    rows: Rows<Course>,
-}
+pub type SqliteWorkerStore = SqliteStore<WorkerJobs>;
 
-impl SqliteWorkerStore {
-    /// Opens or creates the file, readable for its owner only. A damaged file is kept under the name
-    /// `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version, not a worker's database, no
-    /// access, no space.
-    pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        Database::open(path, &KIND, stamp).map(|database| Self { database, rows: Rows::default() })
-    }
+/// The tables of a worker's database.
+#[derive(Debug)]
+pub enum WorkerJobs {}
 
-    /// Never lets the file grow beyond so many pages of 4096 bytes: a full disk, for tests.
-    pub fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
-        self.database.number(&format!("PRAGMA max_page_count = {pages}")).map(|_| ())
-    }
-
-    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        query(&self.database.connection).map_err(|error| self.database.error(error))
-    }
-}
-
-impl Store for SqliteWorkerStore {
-    type Operation = WorkerOperation;
-
-    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
-        let superseded = superseded(operations, change);
-        let Self { database, rows } = self;
-        let applied = database.transaction(|connection, counts| {
-            rows.begin(connection)?;
-            let mut transaction = Transaction { connection, counts, rows };
-            operations.iter().zip(superseded).map(|(one, superseded)| transaction.apply(one, superseded)).collect()
-        });
-        if applied.is_err() {
-            rows.forget();
-        }
-        applied
-    }
-
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.rows.forget();
-        self.database.prune(&TABLES, retention, now)
-    }
-
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.database.tidy()
-    }
-
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.database.set_aside.as_ref()
-    }
-}
-
-impl WorkerStore for SqliteWorkerStore {
+impl WorkerStore for SqliteStore<WorkerJobs> {
     fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<WorkerJob>, StoreError> {
-        self.read(|connection| {
+        self.read(None, |connection| {
             let (time, id) = match &after {
                 Some((time, id)) => (*time, id.as_str()),
                 None => (f64::NEG_INFINITY, ""),
@@ -107,7 +48,7 @@ impl WorkerStore for SqliteWorkerStore {
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
-        self.read(|connection| {
+        self.read(Some(id), |connection| {
             let mut select =
                 connection.prepare_cached(concat!("SELECT ", job_columns!(), ", body FROM job WHERE id = ?1"))?;
             let found = select
@@ -125,7 +66,7 @@ impl WorkerStore for SqliteWorkerStore {
     }
 
     fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError> {
-        self.read(|connection| {
+        self.read(Some(id), |connection| {
             let mut select =
                 connection.prepare_cached(concat!("SELECT ", job_columns!(), " FROM job WHERE id = ?1"))?;
             let found =
@@ -138,7 +79,7 @@ impl WorkerStore for SqliteWorkerStore {
     }
 
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
-        self.read(|connection| {
+        self.read(None, |connection| {
             let mut select = connection.prepare_cached(concat!(
                 "SELECT ",
                 job_columns!(),
@@ -164,67 +105,86 @@ impl WorkerStore for SqliteWorkerStore {
     }
 
     fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
+        self.settle()?;
         self.database.statistics(WorkerState::parse)
     }
 }
 
-/// The operations that write a job's course.
-fn change(operation: &WorkerOperation) -> Option<(&JobId, Change)> {
-    match operation {
-        WorkerOperation::State { id, state, at } if at.is_finite() => {
-            Some((id, if state.is_final() { Change::Final } else { Change::Passing }))
-        }
-        WorkerOperation::Finish { id, state, at, .. } if at.is_finite() && state.is_final() => {
-            Some((id, Change::Final))
-        }
-        _ => None,
-    }
-}
+impl Schema for WorkerJobs {
+    type Operation = WorkerOperation;
+    type Course = Course;
 
-/// What operations are applied in.
-struct Transaction<'a> {
-    connection: &'a Connection,
-    counts: &'a mut Counts,
-    rows: &'a mut Rows<Course>,
-}
+    const KIND: Kind = Kind {
+        name: "worker",
+        // "NFJW"
+        application_id: 0x4e46_4a57,
+        migrations: &[include_str!("worker_1.sql"), include_str!("noted.sql")],
+    };
+    const TABLES: &[&str] = &["body", "result", "event"];
 
-impl Transaction<'_> {
-    fn apply(&mut self, operation: &WorkerOperation, superseded: bool) -> rusqlite::Result<Outcome> {
+    fn job(operation: &WorkerOperation) -> &JobId {
         match operation {
-            WorkerOperation::Insert(job) => match check_insert(job) {
-                Ok(()) => self.insert(job),
-                refused => Ok(refused),
-            },
-            WorkerOperation::State { id, state, at } => {
-                let course = |current| Course::advance(id, current, *state, *at);
-                Ok(self.update(id, superseded, course)?.map(|_| ()))
-            }
-            WorkerOperation::Finish { id, state, at, payload } => {
-                let course = |current| Course::finish(id, current, *state, *at);
-                let number = match self.update(id, superseded, course)? {
-                    Ok(number) => number,
-                    Err(refused) => return Ok(Err(refused)),
-                };
-                let mut insert =
-                    self.connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
-                for (part, data) in blob::parts(payload) {
-                    insert.execute(params![number, part, data])?;
-                }
-                Ok(Ok(()))
-            }
-            WorkerOperation::Event { id, body } => {
-                let Some(row) = find(self.connection, self.rows, id)? else {
-                    return Ok(Err(OperationError::Unknown { id: id.clone() }));
-                };
-                let stored = blob::insert_event(self.connection, row.number, &mut row.events, body)?;
-                Ok(stored.then_some(()).ok_or_else(|| OperationError::TooManyEvents { id: id.clone() }))
-            }
+            WorkerOperation::Insert(job) => &job.id,
+            WorkerOperation::State { id, .. }
+            | WorkerOperation::Finish { id, .. }
+            | WorkerOperation::Event { id, .. } => id,
         }
     }
 
-    fn insert(&mut self, job: &WorkerJob) -> rusqlite::Result<Outcome> {
-        let inserted = self
-            .connection
+    fn begin(operation: &WorkerOperation) -> Option<Result<Course, OperationError>> {
+        let WorkerOperation::Insert(job) = operation else { return None };
+        let WorkerJob { state, attempts, started, finished, .. } = *job;
+        Some(check_insert(job).map(|()| Course { state, attempts, started, finished }))
+    }
+
+    fn change(operation: &WorkerOperation) -> Option<Change> {
+        match operation {
+            WorkerOperation::State { state, at, .. } if at.is_finite() => {
+                Some(if state.is_final() { Change::Final } else { Change::Passing })
+            }
+            WorkerOperation::Finish { state, at, .. } if at.is_finite() && state.is_final() => Some(Change::Final),
+            _ => None,
+        }
+    }
+
+    fn advance(operation: &WorkerOperation, course: &mut Course) -> Outcome {
+        *course = match operation {
+            WorkerOperation::State { id, state, at } => Course::advance(id, *course, *state, *at)?,
+            WorkerOperation::Finish { id, state, at, .. } => Course::finish(id, *course, *state, *at)?,
+            WorkerOperation::Insert(_) | WorkerOperation::Event { .. } => *course,
+        };
+        Ok(())
+    }
+
+    fn count(operation: &WorkerOperation, row: &mut JobRow<Course>) -> Outcome {
+        match operation {
+            WorkerOperation::Event { id, .. } => blob::count_event(id, &mut row.events),
+            WorkerOperation::Insert(_) | WorkerOperation::State { .. } | WorkerOperation::Finish { .. } => Ok(()),
+        }
+    }
+
+    fn state(course: &Course) -> &'static str {
+        course.state.as_str()
+    }
+
+    fn look_up(connection: &Connection, id: &JobId) -> rusqlite::Result<Option<(i64, Course)>> {
+        connection
+            .prepare_cached("SELECT number, state, attempts, started, finished FROM job WHERE id = ?1")?
+            .query_row([id.as_str()], |row| {
+                let course = Course {
+                    state: parsed(row, 1, WorkerState::parse)?,
+                    attempts: row.get(2)?,
+                    started: row.get(3)?,
+                    finished: row.get(4)?,
+                };
+                Ok((row.get(0)?, course))
+            })
+            .optional()
+    }
+
+    fn insert(connection: &Connection, operation: &WorkerOperation) -> rusqlite::Result<Option<i64>> {
+        let WorkerOperation::Insert(job) = operation else { return Ok(None) };
+        let inserted = connection
             .prepare_cached(
                 "INSERT INTO job (id, client, task, timeout, submitted, deadline, state, attempts, \
                  started, finished, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
@@ -244,73 +204,54 @@ impl Transaction<'_> {
                 blob::inline(&job.body)
             ])?;
         if inserted == 0 {
-            return Ok(Err(OperationError::Duplicate { id: job.id.clone() }));
+            return Ok(None);
         }
-        let number = self.connection.last_insert_rowid();
-        self.counts.change(None, job.state.as_str());
-        let WorkerJob { state, attempts, started, finished, .. } = *job;
-        self.rows.inserted(&job.id, number, Course { state, attempts, started, finished });
-        blob::insert_body(self.connection, number, &job.body)?;
-        Ok(Ok(()))
+        let number = connection.last_insert_rowid();
+        blob::insert_body(connection, number, &job.body)?;
+        Ok(Some(number))
     }
 
-    /// Gives a job its next course, written unless it is superseded. The answer is the row's number or the refusal.
-    fn update(
-        &mut self,
-        id: &JobId,
-        superseded: bool,
-        next: impl FnOnce(Option<Course>) -> Result<Course, OperationError>,
-    ) -> rusqlite::Result<Result<i64, OperationError>> {
-        let row = find(self.connection, self.rows, id)?;
-        let before = row.as_ref().map(|row| row.course);
-        let (row, course) = match (row, next(before)) {
-            (_, Err(refused)) => return Ok(Err(refused)),
-            (Some(row), Ok(course)) => (row, course),
-            (None, Ok(_)) => return Ok(Err(OperationError::Unknown { id: id.clone() })),
-        };
-        self.counts.change(before.map(|before| before.state.as_str()), course.state.as_str());
-        row.course = course;
+    fn write(
+        connection: &Connection,
+        operation: &WorkerOperation,
+        row: &mut JobRow<Course>,
+    ) -> rusqlite::Result<Outcome> {
         let number = row.number;
-        if superseded {
-            return Ok(Ok(number));
-        }
-        // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
-        let sql = match course.finished {
-            None => "UPDATE job SET state = ?2, attempts = ?3, started = ?4 WHERE number = ?1",
-            Some(_) => {
-                "UPDATE job SET state = ?2, attempts = ?3, started = ?4, finished = ?5 \
-                 WHERE number = ?1"
+        match operation {
+            WorkerOperation::Insert(_) => {}
+            WorkerOperation::State { .. } => write_course(connection, number, &row.course)?,
+            WorkerOperation::Finish { payload, .. } => {
+                write_course(connection, number, &row.course)?;
+                let mut insert =
+                    connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
+                for (part, data) in blob::parts(payload) {
+                    insert.execute(params![number, part, data])?;
+                }
             }
-        };
-        let mut update = self.connection.prepare_cached(sql)?;
-        let state = course.state.as_str();
-        match course.finished {
-            None => update.execute(params![number, state, course.attempts, course.started])?,
-            Some(end) => update.execute(params![number, state, course.attempts, course.started, end])?,
-        };
-        Ok(Ok(number))
+            WorkerOperation::Event { id, body } => {
+                return blob::insert_event(connection, id, number, &mut row.events, body);
+            }
+        }
+        Ok(Ok(()))
     }
 }
 
-fn find<'a>(
-    connection: &Connection,
-    rows: &'a mut Rows<Course>,
-    id: &JobId,
-) -> rusqlite::Result<Option<&'a mut JobRow<Course>>> {
-    rows.find(id, || {
-        connection
-            .prepare_cached("SELECT number, state, attempts, started, finished FROM job WHERE id = ?1")?
-            .query_row([id.as_str()], |row| {
-                let course = Course {
-                    state: parsed(row, 1, WorkerState::parse)?,
-                    attempts: row.get(2)?,
-                    started: row.get(3)?,
-                    finished: row.get(4)?,
-                };
-                Ok((row.get(0)?, course))
-            })
-            .optional()
-    })
+fn write_course(connection: &Connection, number: i64, course: &Course) -> rusqlite::Result<()> {
+    // A statement that names the end also writes the index of unfinished jobs, so only an end uses one.
+    let sql = match course.finished {
+        None => "UPDATE job SET state = ?2, attempts = ?3, started = ?4 WHERE number = ?1",
+        Some(_) => {
+            "UPDATE job SET state = ?2, attempts = ?3, started = ?4, finished = ?5 \
+             WHERE number = ?1"
+        }
+    };
+    let mut update = connection.prepare_cached(sql)?;
+    let state = course.state.as_str();
+    match course.finished {
+        None => update.execute(params![number, state, course.attempts, course.started])?,
+        Some(end) => update.execute(params![number, state, course.attempts, course.started, end])?,
+    };
+    Ok(())
 }
 
 fn payload(connection: &Connection, job: i64) -> rusqlite::Result<Option<Bytes>> {

@@ -46,6 +46,23 @@ fn run_prints_results_of_python_workers_and_tells_failure_by_its_exit_code() {
 }
 
 #[test]
+fn a_fabric_runs_on_ipv6_and_under_a_name_that_resolves_to_both_families() {
+    for host in ["[::1]", "localhost"] {
+        let site = Site::new(Security::Curve).at_host(host);
+        let share = site.folder().join("share");
+        std::fs::create_dir(&share).expect("a new folder");
+        std::fs::write(share.join("router.cfg"), "hostname router").expect("a file");
+        let site = site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share}));
+        let _broker = site.start_broker(Side::Ours);
+        let _worker = site.start_worker(Side::Ours, "files-1");
+        site.start_client(Side::Ours, "watcher").wait_for_workers(&["files-1"]);
+        let output = site.run_norfab(["files", "get", "nf://router.cfg", "-"]);
+        assert!(output.status.success(), "{host}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "hostname router", "{host}");
+    }
+}
+
+#[test]
 fn commands_work_with_a_python_broker() {
     for release in Release::ALL {
         let fabric = Fabric::start(Roles::all(Side::Python(release)), Security::Curve);

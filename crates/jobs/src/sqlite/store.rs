@@ -1,0 +1,329 @@
+//! What the stores of clients and workers have in common: how operations get into a database.
+//!
+//! A few small operations about jobs that are remembered (`rows`) are decided without the database and noted in its journal.
+//! All others are applied in one transaction, together with what was noted before. Both ways decide by the same rules.
+
+use std::path::Path;
+
+use norfab_protocol::name::JobId;
+use rusqlite::Connection;
+
+use super::journal::{JOURNAL_BYTES_MAX, Journal};
+use super::open::{Kind, beside, file_error};
+use super::record::Recorded;
+use super::rows::{Change, JobRow, Rows, superseded};
+use super::{Counts, Database, SetAside};
+use crate::error::{OperationError, StoreError};
+use crate::retention::{Pruned, Retention};
+use crate::store::{Operation, Outcome, Store};
+
+/// Most operations of a batch that is noted: larger ones share a transaction well by themselves.
+const NOTED_OPERATIONS_MAX: usize = 32;
+
+/// Most bytes of a batch that is noted: larger ones would be written twice for little.
+const NOTED_BYTES_MAX: usize = 64 << 10;
+
+/// Noted operations after which the database takes them all: it then writes them in about a millisecond.
+const SETTLED_OPERATIONS: usize = 256;
+
+/// Bytes of the journal after which the database takes all that is noted.
+const SETTLED_BYTES: u64 = JOURNAL_BYTES_MAX / 4;
+
+/// The tables of a kind of store, and its rules.
+pub trait Schema: Sized + Send + 'static {
+    /// What changes it.
+    type Operation: Operation + Recorded + Clone;
+    /// What of a job its changes touch.
+    type Course: Copy + Send;
+
+    /// What the file must be.
+    const KIND: Kind;
+
+    /// Tables whose rows belong to a job by their column `job`.
+    const TABLES: &[&str];
+
+    /// Which job an operation is about.
+    fn job(operation: &Self::Operation) -> &JobId;
+
+    /// For a new job, what it begins with, or why it cannot.
+    fn begin(operation: &Self::Operation) -> Option<Result<Self::Course, OperationError>>;
+
+    /// How an operation changes a job's course, if it is sure to be taken where the job is known and not final.
+    fn change(operation: &Self::Operation) -> Option<Change>;
+
+    /// The rule for all operations but new jobs: takes a known job on, or refuses.
+    fn advance(operation: &Self::Operation, course: &mut Self::Course) -> Outcome;
+
+    /// What else the database would refuse of an operation that [`Schema::advance`] takes, decided by what is remembered. It
+    /// must be remembered.
+    fn count(operation: &Self::Operation, row: &mut JobRow<Self::Course>) -> Outcome;
+
+    /// The state as it is stored.
+    fn state(course: &Self::Course) -> &'static str;
+
+    /// The number and the course of a job in the database.
+    fn look_up(connection: &Connection, id: &JobId) -> rusqlite::Result<Option<(i64, Self::Course)>>;
+
+    /// Writes a new job; its number, or `None` where its id is stored.
+    fn insert(connection: &Connection, operation: &Self::Operation) -> rusqlite::Result<Option<i64>>;
+
+    /// Writes what an operation that was taken leaves in a known job's rows.
+    fn write(
+        connection: &Connection,
+        operation: &Self::Operation,
+        row: &mut JobRow<Self::Course>,
+    ) -> rusqlite::Result<Outcome>;
+}
+
+/// A job database in a file.
+pub struct SqliteStore<S: Schema> {
+    pub(super) database: Database,
+    rows: Rows<S::Course>,
+    /// `None`: another process holds it, and everything goes into the database at once.
+    journal: Option<Journal>,
+    /// What is noted and not in the database yet. Whatever of it `rows` does not remember is decided by the database.
+    noted: Vec<S::Operation>,
+}
+
+impl<S: Schema> SqliteStore<S> {
+    /// Opens or creates the file, readable for its owner only, and takes over what a process that died has noted beside it. A
+    /// damaged file is kept under the name `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version,
+    /// not a database of this kind, no access, no space.
+    pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
+        let database = Database::open(path, &S::KIND, stamp)?;
+        let applied = database.number("SELECT number FROM noted")?;
+        let path = beside(&database.path, "-noted");
+        let opened =
+            Journal::open(&path, applied).map_err(|error| file_error("open the job journal", &path, &error))?;
+        let (journal, records) = match opened {
+            Some((journal, records)) => (Some(journal), records),
+            None => (None, Vec::new()),
+        };
+        let mut noted = Vec::new();
+        for record in records {
+            let mut record = &record[..];
+            while !record.is_empty() {
+                let operation = S::Operation::read(&mut record).ok_or_else(|| StoreError::Row {
+                    path: path.clone(),
+                    error: "a change that was noted is unknown: run the program that wrote it, or a later one"
+                        .to_owned(),
+                })?;
+                noted.push(operation);
+            }
+        }
+        let mut store = Self { database, rows: Rows::default(), journal, noted };
+        match store.settle() {
+            // It stays noted until there is space.
+            Ok(()) | Err(StoreError::DiskFull { .. }) => Ok(store),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Never lets the file grow beyond so many pages of 4096 bytes, and notes nothing beside it: a full disk, for tests.
+    pub fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
+        self.settle()?;
+        self.journal = None;
+        self.database.number(&format!("PRAGMA max_page_count = {pages}")).map(|_| ())
+    }
+
+    /// Asks the database about all jobs, or about one. On a full disk it can answer only about jobs of which nothing is noted.
+    pub(super) fn read<T>(
+        &mut self,
+        job: Option<&JobId>,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let concerned = |noted: &[S::Operation]| job.is_none_or(|job| noted.iter().any(|one| S::job(one) == job));
+        match self.settle() {
+            Err(StoreError::DiskFull { .. }) if !concerned(&self.noted) => {}
+            settled => settled?,
+        }
+        query(&self.database.connection).map_err(|error| self.database.error(error))
+    }
+
+    /// Decides and notes operations. `None`: the database has to.
+    fn note(&mut self, operations: &[S::Operation]) -> Result<Option<Vec<Outcome>>, StoreError> {
+        let Some(journal) = &mut self.journal else { return Ok(None) };
+        let bytes: usize = operations.iter().map(Operation::bytes).sum();
+        if operations.len() > NOTED_OPERATIONS_MAX || bytes > NOTED_BYTES_MAX {
+            return Ok(None);
+        }
+        let connection = &self.database.connection;
+        let decided = (|| {
+            self.rows.begin(connection)?;
+            // Once forgotten, what is noted is no longer known here: a new job could be taken twice.
+            if !self.noted.is_empty() && self.rows.is_empty() {
+                return Ok(None);
+            }
+            let mut outcomes = Vec::with_capacity(operations.len());
+            for operation in operations {
+                let Some(outcome) = decide::<S>(connection, &mut self.rows, operation)? else { return Ok(None) };
+                outcomes.push(outcome);
+            }
+            Ok(Some(outcomes))
+        })();
+        let outcomes = match decided {
+            Ok(Some(outcomes)) => outcomes,
+            undecided => {
+                self.rows.forget();
+                return undecided.map_err(|error| self.database.error(error));
+            }
+        };
+        if outcomes.iter().all(Result::is_err) {
+            return Ok(Some(outcomes));
+        }
+        let taken = || operations.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()).map(|(one, _)| one);
+        let noted = journal.note(|record| taken().for_each(|operation| operation.write(record)));
+        if !matches!(noted, Ok(true)) {
+            // No room there or on the disk: the database has to take it, or to say why it cannot.
+            self.rows.forget();
+            return Ok(None);
+        }
+        self.noted.extend(taken().cloned());
+        Ok(Some(outcomes))
+    }
+
+    /// Applies what was noted and then `operations`, in one transaction.
+    fn write(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        let Self { database, rows, journal, noted } = self;
+        let before = if noted.is_empty() { Rows::default() } else { std::mem::take(rows) };
+        let all: Vec<&S::Operation> = noted.iter().chain(operations).collect();
+        let superseded = superseded(&all, |operation| S::change(operation).map(|change| (S::job(operation), change)));
+        let last_noted = journal.as_ref().filter(|_| !noted.is_empty()).map(Journal::number);
+        let applied = database.transaction(|connection, counts| {
+            rows.begin(connection)?;
+            let one = |(operation, superseded)| apply::<S>(connection, counts, rows, operation, superseded);
+            let outcomes = all.iter().copied().zip(superseded).map(one).collect::<rusqlite::Result<Vec<_>>>()?;
+            if let Some(number) = last_noted {
+                connection.prepare_cached("UPDATE noted SET number = ?1")?.execute([number.cast_signed()])?;
+            }
+            Ok(outcomes)
+        });
+        let mut outcomes = match applied {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                rows.forget();
+                return Err(error);
+            }
+        };
+        rows.add(before);
+        let of_operations = outcomes.split_off(noted.len());
+        for (operation, _) in noted.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
+            // Another process was there first.
+            rows.forget_one(S::job(operation));
+        }
+        noted.clear();
+        if let Some(journal) = journal {
+            journal.begin_anew();
+        }
+        Ok(of_operations)
+    }
+}
+
+impl<S: Schema> Store for SqliteStore<S> {
+    type Operation = S::Operation;
+
+    fn apply(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        match self.note(operations)? {
+            Some(outcomes) => Ok(outcomes),
+            None => self.write(operations),
+        }
+    }
+
+    fn settle(&mut self) -> Result<(), StoreError> {
+        if self.noted.is_empty() {
+            return Ok(());
+        }
+        self.write(&[]).map(|_| ())
+    }
+
+    fn is_settled(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.settle()?;
+        self.rows.forget();
+        self.database.prune(S::TABLES, retention, now)
+    }
+
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        let much = self.journal.as_ref().is_some_and(|journal| journal.bytes() >= SETTLED_BYTES);
+        if much || self.noted.len() >= SETTLED_OPERATIONS {
+            self.settle()?;
+        }
+        self.database.tidy()
+    }
+
+    fn set_aside(&self) -> Option<&SetAside> {
+        self.database.set_aside.as_ref()
+    }
+}
+
+impl<S: Schema> Drop for SqliteStore<S> {
+    fn drop(&mut self) {
+        // An error loses nothing: what is noted stays so, and the next process takes it over.
+        drop(self.settle());
+    }
+}
+
+/// Decides an operation by what is remembered. `None`: that is not enough.
+fn decide<S: Schema>(
+    connection: &Connection,
+    rows: &mut Rows<S::Course>,
+    operation: &S::Operation,
+) -> rusqlite::Result<Option<Outcome>> {
+    let id = S::job(operation);
+    let row = match (S::begin(operation), rows.get(id)) {
+        (Some(Err(refused)), _) => return Ok(Some(Err(refused))),
+        (Some(Ok(course)), row) => {
+            if row.is_some() || S::look_up(connection, id)?.is_some() {
+                return Ok(Some(Err(OperationError::Duplicate { id: id.clone() })));
+            }
+            rows.inserted(id, 0, course);
+            return Ok(Some(Ok(())));
+        }
+        (None, Some(row)) if row.is_complete() => row,
+        (None, _) => return Ok(None),
+    };
+    let mut course = row.course;
+    let outcome = S::advance(operation, &mut course).and_then(|()| S::count(operation, row));
+    if outcome.is_ok() {
+        row.course = course;
+    }
+    Ok(Some(outcome))
+}
+
+/// Applies an operation to the database.
+fn apply<S: Schema>(
+    connection: &Connection,
+    counts: &mut Counts,
+    rows: &mut Rows<S::Course>,
+    operation: &S::Operation,
+    superseded: bool,
+) -> rusqlite::Result<Outcome> {
+    let id = S::job(operation);
+    match S::begin(operation) {
+        None => {}
+        Some(Err(refused)) => return Ok(Err(refused)),
+        Some(Ok(course)) => {
+            let Some(number) = S::insert(connection, operation)? else {
+                return Ok(Err(OperationError::Duplicate { id: id.clone() }));
+            };
+            counts.change(None, S::state(&course));
+            rows.inserted(id, number, course);
+            return Ok(Ok(()));
+        }
+    }
+    let Some(row) = rows.find(id, || S::look_up(connection, id))? else {
+        return Ok(Err(OperationError::Unknown { id: id.clone() }));
+    };
+    let before = S::state(&row.course);
+    if let Err(refused) = S::advance(operation, &mut row.course) {
+        return Ok(Err(refused));
+    }
+    counts.change(Some(before), S::state(&row.course));
+    if superseded {
+        return Ok(Ok(()));
+    }
+    S::write(connection, operation, row)
+}
