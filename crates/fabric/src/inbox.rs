@@ -1,9 +1,10 @@
-//! What helper threads hand back to an owner: confirmations and answers of a store.
+//! What comes to an owner: confirmations and answers of its store, and messages of its link.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use norfab_protocol::frame::{FRAMES_MAX, Frames};
-use norfab_transport::{Received, Waker};
+use norfab_transport::{DealerLink, LinkError, Received, Waker};
 
 /// A list that the owner takes as a whole. It is bounded by what the owner asked for: at most one item for each operation
 /// and query that the store's queues hold.
@@ -31,6 +32,44 @@ impl<T> Inbox<T> {
 
     pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Messages that are read ahead at most: as many as the link itself holds.
+const AHEAD_MESSAGES_MAX: usize = norfab_transport::options::QUEUE_MESSAGES as usize;
+
+/// Bytes of messages that are read ahead at most.
+const AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// Messages that were read from the link and not looked at yet, because their owner has too much to do. The link tells of a
+/// lost connection only behind what came in before, and an owner that read nothing would not connect again.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    messages: VecDeque<Received>,
+    bytes: usize,
+}
+
+impl Ahead {
+    /// Reads as much as there is room for. Errors: the link is broken.
+    pub(crate) fn fill(&mut self, link: &mut dyn DealerLink) -> Result<(), LinkError> {
+        while !self.is_full() {
+            let Some(received) = link.try_receive()? else { return Ok(()) };
+            self.bytes += received.frames.iter().map(bytes::Bytes::len).sum::<usize>();
+            self.messages.push_back(received);
+        }
+        Ok(())
+    }
+
+    /// The next message, of those read ahead or of the link. Errors: the link is broken.
+    pub(crate) fn next(&mut self, link: &mut dyn DealerLink) -> Result<Option<Received>, LinkError> {
+        let Some(received) = self.messages.pop_front() else { return link.try_receive() };
+        self.bytes -= received.frames.iter().map(bytes::Bytes::len).sum::<usize>();
+        Ok(Some(received))
+    }
+
+    /// Whether nothing more is read ahead.
+    pub(crate) fn is_full(&self) -> bool {
+        self.messages.len() >= AHEAD_MESSAGES_MAX || self.bytes >= AHEAD_BYTES_MAX
     }
 }
 

@@ -107,6 +107,20 @@ impl Outbox {
         Ok(())
     }
 
+    /// The connection is about to be dropped: a last word to the broker leaves on it or never, because on the next one it
+    /// would come after READY. What waits behind it stays for the next connection. Errors: the link is broken.
+    pub(crate) fn leave(&mut self, link: &mut dyn DealerLink) -> Result<(), LinkError> {
+        if let Some(frames) = self.beat.take() {
+            hand_over(link, &frames, &mut self.failures)?;
+        }
+        Ok(())
+    }
+
+    /// The connection is gone: a beat that has not left is pointless.
+    pub(crate) fn lost(&mut self) {
+        self.beat = None;
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none() && self.beat.is_none() && self.queue.is_empty()
     }

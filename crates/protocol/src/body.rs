@@ -35,6 +35,50 @@ pub struct JobRequestBody {
     pub fabric: Option<u32>,
 }
 
+/// What of a POST must be known before it runs. Its arguments are looked at no further than that they are an object and a list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct JobRequestHead {
+    /// Which task.
+    pub task: TaskName,
+    /// As in [`JobRequestBody`].
+    #[serde(default)]
+    pub timeout: Option<u64>,
+    /// They are an object.
+    #[serde(default)]
+    pub kwargs: Skipped<b'{'>,
+    /// They are a list.
+    #[serde(default)]
+    pub args: Skipped<b'['>,
+    /// As in [`JobRequestBody`].
+    #[serde(default)]
+    pub fabric: Option<u32>,
+}
+
+/// A JSON value that begins with this character and is not kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Skipped<const BEGIN: u8>;
+
+impl<'de, const BEGIN: u8> Deserialize<'de> for Skipped<BEGIN> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Skip<const BEGIN: u8>;
+        impl<'de, const BEGIN: u8> serde::de::Visitor<'de> for Skip<BEGIN> {
+            type Value = Skipped<BEGIN>;
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(if BEGIN == b'{' { "an object" } else { "a list" })
+            }
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                while map.next_entry::<serde::de::IgnoredAny, serde::de::IgnoredAny>()?.is_some() {}
+                Ok(Skipped)
+            }
+            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                while list.next_element::<serde::de::IgnoredAny>()?.is_some() {}
+                Ok(Skipped)
+            }
+        }
+        if BEGIN == b'{' { deserializer.deserialize_map(Skip) } else { deserializer.deserialize_seq(Skip) }
+    }
+}
+
 /// Body of MMI and SID requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ManagementBody {
@@ -65,6 +109,9 @@ pub struct Dispatched {
     /// Ours: the broker's version of the extensions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<u32>,
+    /// Ours: who is registered and meant by the target, but could not be reached and does not have the job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<Identity>,
 }
 
 /// Body of the broker's 400.
@@ -106,7 +153,7 @@ pub struct Accepted {
 
 /// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct JobState {
+pub struct StateReply {
     /// Which worker.
     pub worker: Identity,
     /// Which job.
@@ -366,26 +413,51 @@ pub fn decode_put(bytes: &[u8]) -> Result<Option<PutBody>, DecodeError> {
     Ok(None)
 }
 
-/// Payloads up to this size are read completely to check that they are JSON; of larger ones only the outer braces are
-/// looked at, so that a large result does not hold up the broker's loop.
+/// Replies up to this size are read completely to check that they are JSON; of larger ones only the outer braces and the
+/// encoding are looked at, so that large results do not hold up the broker's loop.
 pub const CHECKED_BYTES_MAX: usize = 64 << 10;
 
-/// Whether bytes are a JSON object, as far as is cheap to say: see [`CHECKED_BYTES_MAX`].
+/// Whether bytes are a JSON object in UTF-8. Halves of surrogate pairs are let through, as Python writes and reads them.
 pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
-    let error = |error: String| DecodeError::Body { expected: "a JSON object", error };
+    let text = object_text(bytes)?;
+    serde_json::from_str::<serde::de::IgnoredAny>(text).map_err(|error| not_an_object(error.to_string()))?;
+    Ok(())
+}
+
+/// As [`check_object`], as far as is cheap to say: see [`CHECKED_BYTES_MAX`].
+pub fn check_relayed(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.len() <= CHECKED_BYTES_MAX { check_object(bytes) } else { object_text(bytes).map(drop) }
+}
+
+/// The text between and with the outer braces. Checked as a whole, because the JSON reader skips over strings.
+fn object_text(bytes: &[u8]) -> Result<&str, DecodeError> {
     let trimmed = bytes.trim_ascii();
     if trimmed.first() != Some(&b'{') || trimmed.last() != Some(&b'}') {
-        return Err(error(format!("{} bytes without the braces of an object", bytes.len())));
+        return Err(not_an_object(format!("{} bytes without the braces of an object", bytes.len())));
     }
-    if bytes.len() <= CHECKED_BYTES_MAX {
-        serde_json::from_slice::<serde::de::IgnoredAny>(trimmed).map_err(|wrong| error(wrong.to_string()))?;
-    }
-    Ok(())
+    std::str::from_utf8(trimmed).map_err(|error| not_an_object(error.to_string()))
+}
+
+fn not_an_object(error: String) -> DecodeError {
+    DecodeError::Body { expected: "a JSON object", error }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_is_in_utf_8_and_checked_to_its_end_at_any_size() {
+        assert!(check_object(br#" {"a": "\u00e4"} "#).is_ok());
+        for checked in [check_object, check_relayed] {
+            assert!(checked(b"{\"a\": \"\xff\"}").is_err(), "no UTF-8 ends threads of Python peers");
+        }
+        let long = "x".repeat(CHECKED_BYTES_MAX);
+        assert!(check_object(format!(r#"{{"a": "{long}", nope}}"#).as_bytes()).is_err());
+        assert!(check_relayed(format!(r#"{{"a": "{long}"}}"#).as_bytes()).is_ok());
+        let wrong = [format!(r#"{{"a": "{long}"#).as_bytes(), b"\xff\"}"].concat();
+        assert!(check_relayed(&wrong).is_err(), "the encoding of large replies, too");
+    }
 
     #[test]
     fn a_list_is_no_body_even_where_its_elements_would_fit() {

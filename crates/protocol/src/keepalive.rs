@@ -72,9 +72,10 @@ impl Keepalive {
         self.extend(now);
     }
 
-    /// The other side is alive, as something else than a keepalive shows.
+    /// The other side is alive, as something else than a keepalive shows. With a time in the future: nothing is expected of it
+    /// before.
     pub fn extend(&mut self, now: Instant) {
-        self.hold_until = now + self.config.hold_time();
+        self.hold_until = self.hold_until.max(now + self.config.hold_time());
     }
 
     /// Whether the other side was silent for its hold time.

@@ -46,6 +46,10 @@ const DIFFERENCES: &[Difference] = &[
         ],
     },
     Difference {
+        reason: "what a worker says reaches its client although the worker is not registered at the moment",
+        places: &[("worker_response_before_ready", "raw-client ours RESPONSE 200")],
+    },
+    Difference {
         reason: "a worker that says anything is alive, though its beats are late",
         places: &[
             ("get_to_vanished_worker", "client-1 ours RESPONSE 202"),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use norfab_protocol::body::{
-    self, Accepted, Dispatched, JobRequestBody, JobState, ManagementBody, PutBody, Refused, Waiting,
+    self, Accepted, Dispatched, JobRequestBody, ManagementBody, PutBody, Refused, StateReply, Waiting,
 };
 use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
 use norfab_protocol::frame::Status;
@@ -192,11 +192,11 @@ impl Report {
             Status::DISPATCHED => self.body::<Dispatched>(flow, "202", bytes),
             Status::REFUSED => self.body::<Refused>(flow, "400", bytes),
             Status::ACCEPTED => self.body::<Accepted>(flow, "201", bytes),
-            Status::PENDING => self.body::<JobState>(flow, "300", bytes),
+            Status::PENDING => self.body::<StateReply>(flow, "300", bytes),
             Status::WAITING => self.body::<Waiting>(flow, "102", bytes),
             Status::OK => self.body::<BTreeMap<String, TaskResult>>(flow, "200", bytes),
-            Status::NOT_FOUND => self.body::<JobState>(flow, "404", bytes),
-            Status::ERROR => self.body::<JobState>(flow, "500", bytes),
+            Status::NOT_FOUND => self.body::<StateReply>(flow, "404", bytes),
+            Status::ERROR => self.body::<StateReply>(flow, "500", bytes),
             other => panic!("{flow}: status {other}"),
         }
     }

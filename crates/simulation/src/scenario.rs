@@ -45,6 +45,8 @@ pub enum Fault {
     CrashBroker(Duration),
     /// A worker's process freezes for this time.
     FreezeWorker(usize, Duration),
+    /// Nothing that the broker says arrives at a worker for this time; what the worker says does.
+    StallWorker(usize, Duration),
 }
 
 /// Everything that a seed decides beforehand.
@@ -92,9 +94,9 @@ impl Scenario {
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..64) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..128) };
         let mut faults = Vec::new();
-        for kind in (0..6).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..7).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -104,7 +106,8 @@ impl Scenario {
                     2 => Fault::CrashClient(random.usize(..clients), away),
                     3 => Fault::CrashWorker(random.usize(..workers), away),
                     4 => Fault::CrashBroker(away),
-                    _ => Fault::FreezeWorker(random.usize(..workers), away),
+                    5 => Fault::FreezeWorker(random.usize(..workers), away),
+                    _ => Fault::StallWorker(random.usize(..workers), away),
                 };
                 // Half of them strike while a job is on its way, where most can go wrong.
                 let at = if random.bool() {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use norfab_protocol::client::{ClientStoreOperation, ClientToken, JobRequest, JobState, Progress};
 use norfab_protocol::name::{Identity, JobId};
-use norfab_protocol::worker::{NewJob, StoreFailure, WorkerStoreOperation, WorkerToken};
+use norfab_protocol::worker::{Asked, NewJob, StoreFailure, WorkerStoreOperation, WorkerToken};
 
 /// A writer: what was handed to it and what it is writing at the moment.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub enum WorkerItem {
     /// Change.
     Apply(WorkerStoreOperation, Option<WorkerToken>),
     /// Look up.
-    Load(JobId, Identity),
+    Load(JobId, Identity, Asked),
 }
 
 /// A worker's row.

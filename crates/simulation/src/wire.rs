@@ -21,6 +21,12 @@ pub struct Wire {
     outbox: VecDeque<(Frames, Option<JobId>)>,
     /// READY goes before them.
     first: Option<Frames>,
+    /// The latest beat, between the two: as an owner's queue has it.
+    beat: Option<Frames>,
+    /// Until when nothing more arrives at the peer on this connection.
+    stalled_until: Instant,
+    /// The peer said good-bye on this connection.
+    pub said_goodbye: bool,
     last_to_broker: Instant,
     last_to_peer: Instant,
     /// Whether anything was sent on this connection by the peer.
@@ -35,6 +41,9 @@ impl Wire {
             up: false,
             outbox: VecDeque::new(),
             first: None,
+            beat: None,
+            stalled_until: now,
+            said_goodbye: false,
             last_to_broker: now,
             last_to_peer: now,
             spoke: false,
@@ -44,6 +53,7 @@ impl Wire {
     /// The connection is lost, with all that is in flight. What waits in the peer stays.
     pub fn drop_connection(&mut self) {
         self.up = false;
+        self.beat = None;
         self.epoch += 1;
     }
 
@@ -58,6 +68,13 @@ impl Wire {
     pub fn connect(&mut self) {
         self.up = true;
         self.spoke = false;
+        self.said_goodbye = false;
+        self.stalled_until = self.last_to_peer;
+    }
+
+    /// What is on its way to the peer stops until then.
+    pub fn stall(&mut self, until: Instant) {
+        self.stalled_until = self.stalled_until.max(until);
     }
 
     /// The peer sends. What cannot leave yet waits, but for beats. With a job: until that is forgotten.
@@ -65,7 +82,8 @@ impl Wire {
         match class {
             Class::First => self.first = Some(frames),
             Class::Beat if !self.up => {}
-            Class::Beat | Class::Data | Class::Unhurried => {
+            Class::Beat => self.beat = Some(frames),
+            Class::Data | Class::Unhurried => {
                 assert!(self.outbox.len() < OUTBOX_MAX, "a queue without a bound");
                 self.outbox.push_back((frames, job));
             }
@@ -82,7 +100,13 @@ impl Wire {
         if !self.up {
             return None;
         }
-        self.first.take().or_else(|| self.outbox.pop_front().map(|(frames, _)| frames))
+        self.first.take().or_else(|| self.beat.take()).or_else(|| self.outbox.pop_front().map(|(frames, _)| frames))
+    }
+
+    /// The peer is about to drop the connection: its last word leaves on it or never.
+    pub fn last_word(&mut self) -> Option<Frames> {
+        let word = self.beat.take();
+        if self.up { word } else { None }
     }
 
     /// When a message to the broker arrives that leaves now: never before one that left earlier.
@@ -93,7 +117,7 @@ impl Wire {
 
     /// When a message to the peer arrives that leaves now.
     pub fn arrival_at_peer(&mut self, now: Instant, delay: Duration) -> Instant {
-        self.last_to_peer = self.last_to_peer.max(now + delay);
+        self.last_to_peer = self.last_to_peer.max(now + delay).max(self.stalled_until);
         self.last_to_peer
     }
 }

@@ -245,11 +245,11 @@ impl World {
             let worker = &mut self.workers[index];
             let Some(machine) = &mut worker.machine else { return };
             match item {
-                WorkerItem::Load(job, client) => {
+                WorkerItem::Load(job, client, asked) => {
                     let row = worker.rows.0.get(&job);
                     let loaded =
                         row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
-                    machine.loaded(job, client, loaded);
+                    machine.loaded(job, client, asked, loaded);
                 }
                 WorkerItem::Apply(operation, token) => {
                     let outcome = worker.rows.apply(now, &operation);
@@ -266,9 +266,13 @@ impl World {
         self.drain_worker(index);
     }
 
-    pub(crate) fn check_first(&mut self, index: usize, frames: &Frames) {
+    /// READY is the first message of a connection and a good-bye is the last.
+    pub(crate) fn check_order(&mut self, index: usize, first: bool, gone: bool, frames: &Frames) {
         match WorkerMessage::decode(frames) {
-            Ok(message) => self.watch.worker_speaks_first(&self.workers[index].identity, &message),
+            Ok(message) if gone => self.watch.fail(format!("worker {index} speaks after its good-bye: {message:?}")),
+            Ok(message) if first => self.watch.worker_speaks_first(&self.workers[index].identity, &message),
+            Ok(WorkerMessage::Disconnect(_)) => self.workers[index].wire.said_goodbye = true,
+            Ok(_) => {}
             Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
         }
     }
@@ -286,7 +290,7 @@ impl World {
                     worker.wire.send(frames, class, None);
                 }
                 WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
-                WorkerOutput::Load { job, client } => worker.writer.push(WorkerItem::Load(job, client)),
+                WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start.job),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
@@ -298,7 +302,10 @@ impl World {
                         self.finish_task(index, &job, Ending::Cancelled);
                     }
                 }
-                WorkerOutput::Reconnect => self.drop_wire(Peer::Worker(index)),
+                WorkerOutput::Reconnect => {
+                    self.last_word(Peer::Worker(index));
+                    self.drop_wire(Peer::Worker(index));
+                }
                 WorkerOutput::Note(note) => trace!(self, "worker {index}: {note:?}"),
             }
         }

@@ -60,6 +60,8 @@ pub enum Occurrence {
     RestartBroker,
     /// A frozen worker goes on.
     Thaw(usize),
+    /// A fault that lasts is over.
+    Settle,
     /// A running task does something.
     Step(usize, u64, JobId, Step),
     /// A person answers a question.
@@ -257,6 +259,7 @@ impl World {
                 self.broker.restart(self.random.u64(..));
             }
             Occurrence::Thaw(index) => self.thaw(index),
+            Occurrence::Settle => self.watch.disturbed(self.agenda.now()),
             Occurrence::Step(worker, process, job, step) => self.task_step(worker, process, job, step),
             Occurrence::Answer(client, process, job, worker, question) => {
                 self.answer(client, process, &job, &worker, question);
@@ -293,6 +296,11 @@ impl World {
                 if self.freeze(index, away) {
                     self.agenda.after(away, Occurrence::Thaw(index));
                 }
+            }
+            Fault::StallWorker(index, away) => {
+                let until = self.agenda.now() + away;
+                self.workers[index].wire.stall(until);
+                self.agenda.after(away, Occurrence::Settle);
             }
         }
     }
@@ -350,16 +358,28 @@ impl World {
     /// What waits in a peer leaves, if there is a connection.
     pub(crate) fn flush(&mut self, peer: Peer) {
         while let Some(frames) = self.wire(peer).next_to_send() {
-            let first = !std::mem::replace(&mut self.wire(peer).spoke, true);
-            if first && let Peer::Worker(index) = peer {
-                self.check_first(index, &frames);
-            }
-            let delay = self.delay();
-            let now = self.agenda.now();
-            let wire = self.wire(peer);
-            let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
-            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
+            self.leaves(peer, frames);
         }
+    }
+
+    /// A peer that is about to drop its connection says its last word.
+    pub(crate) fn last_word(&mut self, peer: Peer) {
+        if let Some(frames) = self.wire(peer).last_word() {
+            self.leaves(peer, frames);
+        }
+    }
+
+    fn leaves(&mut self, peer: Peer, frames: Frames) {
+        let wire = self.wire(peer);
+        let (first, gone) = (!std::mem::replace(&mut wire.spoke, true), wire.said_goodbye);
+        if let Peer::Worker(index) = peer {
+            self.check_order(index, first, gone, &frames);
+        }
+        let delay = self.delay();
+        let now = self.agenda.now();
+        let wire = self.wire(peer);
+        let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
+        self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
     }
 
     pub(crate) fn delay(&mut self) -> Duration {

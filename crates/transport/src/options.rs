@@ -13,7 +13,11 @@ pub const QUEUE_MESSAGES: u32 = 10_000;
 /// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
 pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Frames in one message after the routing id. The longest message of the protocol has nine.
+/// Frames in one message after the routing id. The longest message of the protocol has eight.
+///
+/// What is beyond it is thrown away only when the message has come to its end: libzmq hands over, and counts, whole messages.
+/// A peer that never ends one makes the process keep all its frames. Nothing here bounds that; whoever cannot trust its peers
+/// needs keys, and a limit of the system for the process.
 pub const FRAMES_MAX: usize = 16;
 
 /// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need some seconds on a busy
@@ -26,14 +30,17 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a connection is asked for a sign of life. Workers have keepalives of their own; clients rely on this.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How long the answer may take. It waits behind whatever frame is under way, so it must not be shorter than a large result
-/// needs on a slow line: 10 MB at 3 Mbit/s.
-pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the answer may take. It waits behind whatever frame is under way, and only whole frames count as a sign of life, so
+/// it must not be shorter than the largest result needs on a slow line: 64 MiB at 5 Mbit/s are 107 s. It is there for peers
+/// whose process is frozen; a line that is dead is found out by [`UNACKNOWLEDGED_TIMEOUT`], at most 40 s after it died, as a
+/// heartbeat is sent every 10 s, and by TCP's own probes, 30 s after.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long the other side should keep a connection that it hears nothing from. Its unit on the wire ends at 65 s.
-pub const HEARTBEAT_TTL: Duration = Duration::from_secs(60);
+/// How long the other side should keep a connection that it hears nothing from: for the same reason.
+pub const HEARTBEAT_TTL: Duration = Duration::from_secs(120);
 
-/// How long data may stay without a TCP acknowledgement. Catches a flow that a firewall forgot while something is sent.
+/// How long data may stay without a TCP acknowledgement. Catches a flow that a firewall forgot while something is sent, and a
+/// peer that reads nothing for so long although it is sent something.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.
@@ -70,7 +77,7 @@ pub struct LinkOptions {
     pub heartbeat_interval: Duration,
     /// Time for the answer.
     pub heartbeat_timeout: Duration,
-    /// Time after which the other side may give up on us; at most 65 s.
+    /// Time after which the other side may give up on us; at most 6,553 s.
     pub heartbeat_ttl: Duration,
     /// Time that sent data may stay without acknowledgement.
     pub unacknowledged_timeout: Duration,

@@ -24,7 +24,7 @@ use super::ClientOptions;
 use super::mailbox::Mailbox;
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::{Inbox, whole};
+use crate::inbox::{Ahead, Inbox, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::{self, Pruning};
@@ -117,6 +117,7 @@ pub(super) struct Run {
     /// Until when operations that nobody waits for gather here.
     gather_until: Option<Instant>,
     outbox: Outbox,
+    ahead: Ahead,
     commands: mpsc::Receiver<ClientCommand>,
     inbox: Inbox<StoreAnswer>,
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
@@ -157,6 +158,7 @@ impl Run {
             operations: Vec::new(),
             gather_until: None,
             outbox: Outbox::default(),
+            ahead: Ahead::default(),
             commands,
             inbox,
             mailboxes: HashMap::new(),
@@ -184,7 +186,13 @@ impl Run {
                     }
                 }
                 // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
-                Ok(Turn::Pause) => std::thread::park_timeout(STORE_RETRY),
+                Ok(Turn::Pause) if self.connected => std::thread::park_timeout(STORE_RETRY),
+                // It is not without a connection, and only who waits for one gets one.
+                Ok(Turn::Pause) => {
+                    if let Err(error) = self.link.wait(Some(STORE_RETRY), false) {
+                        break Err(error);
+                    }
+                }
                 Ok(Turn::End) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -243,10 +251,12 @@ impl Run {
                 StoreAnswer::Pruned { more } => self.pruning.ended(SystemClock::now(), more),
             }
         }
-        // While the store is behind, nothing more is read from the broker; commands are always taken, and submissions have
+        // While the store is behind, nothing more of the broker is looked at; commands are always taken, and submissions have
         // their places.
         let gated = self.operations.len() >= OPERATIONS_HIGH;
-        if !gated {
+        if gated {
+            self.ahead.fill(&mut *self.link)?;
+        } else {
             again |= self.receive()?;
         }
         again |= self.take_commands();
@@ -281,7 +291,7 @@ impl Run {
 
     fn receive(&mut self) -> Result<bool, LinkError> {
         for _ in 0..TURN_MESSAGES {
-            let Some(received) = self.link.try_receive()? else { return Ok(false) };
+            let Some(received) = self.ahead.next(&mut *self.link)? else { return Ok(false) };
             self.machine.message(SystemClock::now(), &whole(received));
             self.perform();
         }

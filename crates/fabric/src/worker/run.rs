@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use norfab_jobs::{Confirmation, OperationError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
-use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
+    Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
 };
-use norfab_protocol::{EventType, Identity, JobId};
+use norfab_protocol::{EventType, Identity, JobId, TaskName};
 use norfab_service::{CancelReason, TaskMessage, TaskPort};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ use super::tasks::{self, Runner};
 use super::view::View;
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::{Inbox, whole};
+use crate::inbox::{Ahead, Inbox, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::Pruning;
@@ -65,7 +64,7 @@ pub(super) enum WorkerCommand {
 /// What the store's thread hands back.
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<WorkerToken>),
-    Loaded { job: JobId, client: Identity, loaded: Option<LoadedJob> },
+    Loaded { job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob> },
     Pruned { more: bool },
 }
 
@@ -83,6 +82,7 @@ pub(super) struct Run {
     /// Until when operations that nobody waits for gather here.
     pub(super) gather_until: Option<Instant>,
     outbox: Outbox,
+    ahead: Ahead,
     commands: mpsc::Receiver<WorkerCommand>,
     places: Places,
     /// The place of the message that the machine is being given.
@@ -149,6 +149,7 @@ impl Run {
             operations: Vec::new(),
             gather_until: None,
             outbox: Outbox::default(),
+            ahead: Ahead::default(),
             commands,
             places,
             place: None,
@@ -178,7 +179,13 @@ impl Run {
                     }
                 }
                 // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
-                Ok(Turn::Pause) => std::thread::park_timeout(STORE_RETRY),
+                Ok(Turn::Pause) if self.connected => std::thread::park_timeout(STORE_RETRY),
+                // It is not without a connection, and only who waits for one gets one.
+                Ok(Turn::Pause) => {
+                    if let Err(error) = self.link.wait(Some(STORE_RETRY), false) {
+                        break Err(error);
+                    }
+                }
                 Ok(Turn::End) => break Ok(()),
                 Err(error) => break Err(error),
             }
@@ -215,11 +222,16 @@ impl Run {
         for answer in self.inbox.take() {
             self.store_answer(answer);
         }
-        // While the store or the link is behind, nothing more is read from the broker: it would only add to what waits.
+        // While the store or the link is behind, nothing more of the broker is looked at: it would only add to what waits.
         // Commands are always taken, ends of jobs and the order to stop among them; tasks have their places.
         let gated = self.is_gated();
         if gated {
-            self.machine.not_listening(SystemClock::now());
+            self.ahead.fill(&mut *self.link)?;
+            // Where the link is behind and holds more than can be read ahead, the hold time is what tells of a broker that is
+            // gone.
+            if self.is_store_behind() || !self.ahead.is_full() {
+                self.machine.not_listening(SystemClock::now());
+            }
         } else {
             again |= self.receive()?;
         }
@@ -261,8 +273,13 @@ impl Run {
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
 
+    /// What waits for a connection is no reason not to make one.
     fn is_gated(&self) -> bool {
-        self.operations.len() >= OPERATIONS_HIGH || self.outbox.is_high()
+        self.is_store_behind() || (self.connected && self.outbox.is_high())
+    }
+
+    fn is_store_behind(&self) -> bool {
+        self.operations.len() >= OPERATIONS_HIGH
     }
 
     fn statuses(&mut self) {
@@ -277,6 +294,7 @@ impl Run {
             }
             self.connected = state == LinkState::Connected;
             if !self.connected {
+                self.outbox.lost();
                 self.machine.disconnected();
             } else {
                 self.machine.connected(SystemClock::now());
@@ -290,7 +308,7 @@ impl Run {
 
     fn receive(&mut self) -> Result<bool, LinkError> {
         for _ in 0..TURN_MESSAGES {
-            let Some(received) = self.link.try_receive()? else { return Ok(false) };
+            let Some(received) = self.ahead.next(&mut *self.link)? else { return Ok(false) };
             self.machine.message(SystemClock::now(), &whole(received));
             self.perform()?;
         }
@@ -367,7 +385,7 @@ impl Run {
                 });
                 self.machine.stored(now, token, outcome);
             }
-            StoreAnswer::Loaded { job, client, loaded } => self.machine.loaded(job, client, loaded),
+            StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
             StoreAnswer::Pruned { more } => self.pruning.ended(now, more),
         }
         if let Err(error) = self.perform() {
@@ -381,7 +399,7 @@ impl Run {
             match output {
                 WorkerOutput::Send(frames, class) => self.send(frames, class),
                 WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
-                WorkerOutput::Load { job, client } => self.load(job, client),
+                WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
                 WorkerOutput::Start(start) => {
                     let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
                     if let Err(reason) = self.machine.event(&start.job, EventType::Progress, None, None, body) {
@@ -393,7 +411,7 @@ impl Run {
                     let port = tasks::start(&self.runner, start);
                     self.ports.insert(port.0, port.1);
                 }
-                WorkerOutput::Abandon { job, request, why } => self.abandon(&job, &request, &why),
+                WorkerOutput::Abandon { job, task, why } => self.abandon(&job, &task, &why),
                 WorkerOutput::Deliver { job, put } => {
                     if let Some(port) = self.ports.get(&job)
                         && let Err(reason) = port.deliver(put)
@@ -407,6 +425,9 @@ impl Run {
                     }
                 }
                 WorkerOutput::Reconnect => {
+                    if self.connected {
+                        self.outbox.leave(&mut *self.link)?;
+                    }
                     self.connected = false;
                     self.link.reconnect()?;
                 }
@@ -427,8 +448,8 @@ impl Run {
         self.outbox.push(SystemClock::now(), frames, class, None, place);
     }
 
-    fn abandon(&mut self, job: &JobId, request: &JobRequestBody, why: &Abandoned) {
-        let (ending, reply, event) = tasks::abandoned(&self.runner, job, request, why);
+    fn abandon(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
+        let (ending, reply, event) = tasks::abandoned(&self.runner, job, task, why);
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
     }
 

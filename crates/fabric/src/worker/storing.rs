@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use norfab_jobs::writer::GATHER_TIME;
 use norfab_jobs::{SubmitError, WorkerJob, WorkerOperation, WorkerState};
-use norfab_protocol::body::JobRequestBody;
-use norfab_protocol::worker::{Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation};
+use norfab_protocol::body::JobRequestHead;
+use norfab_protocol::worker::{
+    Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
+};
 use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
 use tracing::{error, warn};
 
@@ -108,8 +110,8 @@ impl Run {
     }
 
     pub(super) fn restore_job(&mut self, job: WorkerJob) {
-        let request: JobRequestBody = match norfab_protocol::body::decode("a job request", &job.body) {
-            Ok(request) => request,
+        let head: JobRequestHead = match norfab_protocol::body::decode("a job request", &job.body) {
+            Ok(head) => head,
             Err(error) => {
                 error!("worker {}: stored job {} cannot be read: {error}", self.runner.identity, job.id);
                 let result = TaskResult::failed(ResultStatus::Error, format!("the stored job cannot be read: {error}"));
@@ -124,10 +126,11 @@ impl Run {
             }
         };
         let started = job.state != WorkerState::Pending;
-        let idempotent = self.runner.service.get(request.task.as_str()).is_some_and(|task| task.is_idempotent())
+        let idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent())
             && job.attempts < ATTEMPTS_MAX;
         let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
-        let new = NewJob { job: job.id, client: job.client, request, body: job.body, timeout: job.timeout };
+        let JobRequestHead { task, timeout: asked_timeout, .. } = head;
+        let new = NewJob { job: job.id, client: job.client, task, asked_timeout, timeout: job.timeout, body: job.body };
         let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
         self.machine.restore(SystemClock::now(), restored);
         if let Err(error) = self.perform() {
@@ -135,7 +138,7 @@ impl Run {
         }
     }
 
-    pub(super) fn load(&mut self, job: JobId, client: Identity) {
+    pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
         // What was handed over before must be there when the query runs.
         self.submit_operations();
         let inbox = self.inbox.clone();
@@ -147,7 +150,7 @@ impl Run {
                     return;
                 }
             };
-            inbox.push([StoreAnswer::Loaded { job, client, loaded }]);
+            inbox.push([StoreAnswer::Loaded { job, client, asked, loaded }]);
         });
         if let Err(error) = asked {
             // The client asks again.
@@ -160,12 +163,12 @@ impl Run {
 pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
     let at = SystemClock::unix();
     match operation {
-        WorkerStoreOperation::Insert(NewJob { job, client, request, body, timeout }) => {
-            let seconds = request.timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
+        WorkerStoreOperation::Insert(NewJob { job, client, task, asked_timeout, timeout, body }) => {
+            let seconds = asked_timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
             WorkerOperation::Insert(WorkerJob {
                 id: job,
                 client,
-                task: request.task,
+                task,
                 body,
                 timeout,
                 received: at,

@@ -178,6 +178,8 @@ fn reply(runner: &Runner, job: &JobId, result: TaskResult) -> Bytes {
     let replaced = TaskResult {
         result: TaskResult::default().result,
         diff: None,
+        resources: Vec::new(),
+        resources_failed: Vec::new(),
         failed: true,
         messages: vec![format!("the task itself {outcome}, only its result is missing")],
         errors: vec![problem],
@@ -229,29 +231,25 @@ pub(super) fn reason(why: &Abandoned) -> String {
         Abandoned::Expired => "its deadline passed before it started".to_owned(),
         Abandoned::Cancelled { by, reason: Some(reason) } => format!("cancelled by {by}: {reason}"),
         Abandoned::Cancelled { by, reason: None } => format!("cancelled by {by}"),
+        Abandoned::Unreadable(error) => format!("its request cannot be read: {error}"),
         Abandoned::Restarted => "worker restarted while the job ran".to_owned(),
     }
 }
 
 /// The result of a job that will not run.
-pub(super) fn abandoned(
-    runner: &Runner,
-    job: &JobId,
-    request: &JobRequestBody,
-    why: &Abandoned,
-) -> (Ending, Bytes, Bytes) {
+pub(super) fn abandoned(runner: &Runner, job: &JobId, task: &TaskName, why: &Abandoned) -> (Ending, Bytes, Bytes) {
     let (status, ending) = match why {
         Abandoned::Expired => (ResultStatus::Timeout, Ending::Failed),
         Abandoned::Cancelled { .. } => (ResultStatus::Failed, Ending::Cancelled),
-        Abandoned::Restarted => (ResultStatus::Error, Ending::Failed),
+        Abandoned::Restarted | Abandoned::Unreadable(_) => (ResultStatus::Error, Ending::Failed),
     };
     let now = SystemClock.ctime();
     let result = TaskResult {
-        task: Some(format!("{}:{}", runner.identity, request.task)),
+        task: Some(format!("{}:{}", runner.identity, task)),
         juuid: Some(job.to_string()),
         service: Some(runner.service.name().to_string()),
         task_completed: Some(now),
         ..TaskResult::failed(status, reason(why))
     };
-    (ending, reply(runner, job, result), completed_event(runner, job, &request.task))
+    (ending, reply(runner, job, result), completed_event(runner, job, task))
 }

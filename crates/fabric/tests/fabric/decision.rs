@@ -27,37 +27,30 @@ const LINK_MESSAGES: usize = 8;
 /// Messages that fit into the worker's own queues.
 const QUEUE_MESSAGES: usize = 200;
 
-struct Bench {
-    network: MemoryNetwork,
-    router: MemoryRouter,
-    worker: WorkerHandle,
+pub(crate) struct Bench {
+    pub(crate) network: MemoryNetwork,
+    pub(crate) router: MemoryRouter,
+    pub(crate) worker: WorkerHandle,
 }
 
 impl Bench {
-    fn new(service: Service) -> Self {
+    pub(crate) fn new(service: Service) -> Self {
+        Self::with(service, |_| ())
+    }
+
+    /// With other options than usual.
+    pub(crate) fn with(service: Service, change: impl FnOnce(&mut WorkerOptions)) -> Self {
         let network = MemoryNetwork::new();
         let router = network.router("broker").expect("a router");
-        let identity = Identity::parse("w1").expect("a name");
-        let worker = WorkerHandle::start(WorkerOptions {
-            config: WorkerConfig::new(identity, service.name().clone()),
-            link: Box::new(network.dealer("broker", b"w1", LINK_MESSAGES).expect("a dealer")),
-            store: Box::new(|| Ok(Box::new(MemoryWorkerStore::default()))),
-            service: Arc::new(service),
-            inventory: Arc::new(json!({})),
-            runtime: tokio::runtime::Handle::current(),
-            queue_messages: QUEUE_MESSAGES,
-            result_bytes_max: RESULT_BYTES_MAX,
-            endpoint: "broker".to_owned(),
-            status: json!({}),
-            fetched_files_dir: std::env::temp_dir(),
-            logs: Arc::new(|_| Ok(Vec::new())),
-        })
-        .expect("a worker");
+        let link = network.dealer("broker", b"w1", LINK_MESSAGES).expect("a dealer");
+        let mut options = worker_options(service, Box::new(link));
+        change(&mut options);
+        let worker = WorkerHandle::start(options).expect("a worker");
         Self { network, router, worker }
     }
 
     /// The next message of the worker that is no beat.
-    fn next(&mut self) -> WorkerMessage {
+    pub(crate) fn next(&mut self) -> WorkerMessage {
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
             if let Some(received) = self.router.try_receive().expect("a link") {
@@ -72,7 +65,7 @@ impl Bench {
         panic!("the worker said nothing");
     }
 
-    fn post(&mut self, job: &str, task: &str) {
+    pub(crate) fn post(&mut self, job: &str, task: &str) {
         let message = BrokerToWorker::Post(Delivery {
             client: Identity::parse("c").expect("a name"),
             job: JobId::parse(job).expect("a name"),
@@ -81,13 +74,31 @@ impl Bench {
         self.router.try_send(b"w1", &message.encode()).expect("room");
     }
 
-    fn expect_ready(&mut self) {
+    pub(crate) fn expect_ready(&mut self) {
         let message = self.next();
         assert!(matches!(message, WorkerMessage::Ready(_)), "{message:?}");
     }
 }
 
-fn service(task: Task) -> Service {
+/// What a worker named `w1` needs.
+pub(crate) fn worker_options(service: Service, link: Box<dyn DealerLink>) -> WorkerOptions {
+    WorkerOptions {
+        config: WorkerConfig::new(Identity::parse("w1").expect("a name"), service.name().clone()),
+        link,
+        store: Box::new(|| Ok(Box::new(MemoryWorkerStore::default()))),
+        service: Arc::new(service),
+        inventory: Arc::new(json!({})),
+        runtime: tokio::runtime::Handle::current(),
+        queue_messages: QUEUE_MESSAGES,
+        result_bytes_max: RESULT_BYTES_MAX,
+        endpoint: "broker".to_owned(),
+        status: json!({}),
+        fetched_files_dir: std::env::temp_dir(),
+        logs: Arc::new(|_| Ok(Vec::new())),
+    }
+}
+
+pub(crate) fn service(task: Task) -> Service {
     Service::new(ServiceName::parse("s").expect("a name")).task(task)
 }
 

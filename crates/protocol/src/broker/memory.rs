@@ -1,6 +1,6 @@
 //! Which workers a job went to, so that a repeated POST goes where the first went.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::name::{Identity, JobId};
 
@@ -12,18 +12,26 @@ const WORKERS_PER_JOB: usize = 4;
 #[derive(Debug)]
 pub(super) struct JobMemory {
     jobs_max: usize,
-    jobs: HashMap<(Identity, JobId), Box<[Identity]>>,
-    order: VecDeque<(Identity, JobId)>,
+    jobs: HashMap<(Identity, JobId), Remembered>,
+    /// By number, so the oldest first.
+    order: BTreeMap<u64, (Identity, JobId)>,
+    next: u64,
     workers: usize,
+}
+
+#[derive(Debug)]
+struct Remembered {
+    number: u64,
+    workers: Box<[Identity]>,
 }
 
 impl JobMemory {
     pub(super) fn new(jobs_max: usize) -> Self {
-        Self { jobs_max, jobs: HashMap::new(), order: VecDeque::new(), workers: 0 }
+        Self { jobs_max, jobs: HashMap::new(), order: BTreeMap::new(), next: 0, workers: 0 }
     }
 
     pub(super) fn get(&self, client: &Identity, job: &JobId) -> Option<&[Identity]> {
-        self.jobs.get(&(client.clone(), job.clone())).map(|workers| &**workers)
+        self.jobs.get(&(client.clone(), job.clone())).map(|remembered| &*remembered.workers)
     }
 
     /// Remembers; the first choice of a job stays.
@@ -33,24 +41,30 @@ impl JobMemory {
             return;
         }
         self.workers += workers.len();
-        self.order.push_back(key.clone());
-        self.jobs.insert(key, workers.into());
+        self.order.insert(self.next, key.clone());
+        self.jobs.insert(key, Remembered { number: self.next, workers: workers.into() });
+        self.next += 1;
         while self.order.len() > self.jobs_max
             || (self.workers > self.jobs_max * WORKERS_PER_JOB && self.order.len() > 1)
         {
-            let Some(oldest) = self.order.pop_front() else { return };
-            self.take(&oldest);
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            if let Some(forgotten) = self.jobs.remove(&oldest) {
+                self.workers -= forgotten.workers.len();
+            }
         }
     }
 
-    /// Forgets a job. Its place in the order stays until it is the oldest.
-    pub(super) fn forget(&mut self, client: &Identity, job: &JobId) {
-        self.take(&(client.clone(), job.clone()));
-    }
-
-    fn take(&mut self, key: &(Identity, JobId)) {
-        if let Some(workers) = self.jobs.remove(key) {
-            self.workers -= workers.len();
+    /// Forgets that a job went to a worker; who else has it still does.
+    pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity) {
+        let key = (client.clone(), job.clone());
+        let Some(remembered) = self.jobs.get_mut(&key) else { return };
+        let left: Box<[Identity]> = remembered.workers.iter().filter(|one| *one != worker).cloned().collect();
+        self.workers -= remembered.workers.len() - left.len();
+        if left.is_empty() {
+            self.order.remove(&remembered.number);
+            self.jobs.remove(&key);
+        } else {
+            remembered.workers = left;
         }
     }
 }
@@ -71,5 +85,22 @@ mod tests {
         memory.insert(&name("c"), &job("3"), &[name("a")]);
         assert_eq!(memory.get(&name("c"), &job("1")), None);
         assert!(memory.get(&name("c"), &job("2")).is_some());
+    }
+
+    #[test]
+    fn only_who_did_not_take_a_job_is_forgotten_and_a_job_without_workers_takes_no_place() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = |text: &str| JobId::parse(text).expect("a name");
+        let mut memory = JobMemory::new(2);
+        memory.insert(&name("c"), &job("1"), &[name("a"), name("b")]);
+        memory.forget(&name("c"), &job("1"), &name("stranger"));
+        memory.forget(&name("c"), &job("1"), &name("a"));
+        assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("b")][..]));
+        memory.insert(&name("c"), &job("2"), &[name("a")]);
+        memory.forget(&name("c"), &job("2"), &name("a"));
+        assert_eq!(memory.get(&name("c"), &job("2")), None);
+        memory.insert(&name("c"), &job("3"), &[name("a")]);
+        assert!(memory.get(&name("c"), &job("1")).is_some(), "there is room for two");
+        assert_eq!((memory.order.len(), memory.workers), (2, 2));
     }
 }

@@ -10,6 +10,7 @@ mod management;
 mod memory;
 mod output;
 mod registry;
+mod relay;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -21,16 +22,15 @@ pub use output::{BrokerCounters, BrokerNote, BrokerOutput, Outgoing, Purpose, Un
 pub use registry::WorkerView;
 
 use crate::body::{self, Dispatched, FABRIC_VERSION, Refused};
-use crate::frame::{BROKER_HEADER, Command, Frames, Status};
+use crate::frame::{Frames, Status};
 use crate::keepalive::KeepaliveConfig;
 use crate::message::{
     BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, DecodeError, Delivery, Reply, ToBroker,
-    WorkerMessage, WorkerReply,
 };
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use memory::JobMemory;
-use registry::{Registration, Registry};
+use registry::Registry;
 
 /// Service name under which the broker answers about itself.
 pub const MANAGEMENT_SERVICE: &str = "mmi.service.broker";
@@ -83,8 +83,12 @@ struct Dispatch {
     chosen: VecDeque<Identity>,
     /// The target is `any`: when the chosen one cannot be reached, another is tried.
     any: bool,
+    /// For `any`: who can still be tried, once the first could not be reached.
+    others: Option<Vec<Identity>>,
     /// Who was tried, reached or not.
     tried: Vec<Identity>,
+    /// Who was tried and not reached.
+    unreached: Vec<Identity>,
     /// A POST that was handed on before: `reached` is who got it then.
     repeated: bool,
     reached: Vec<Identity>,
@@ -189,11 +193,17 @@ impl Broker {
         {
             dispatch.in_flight = None;
             if dispatch.any && dispatch.reached.is_empty() && dispatch.chosen.is_empty() {
+                // Listed once for a job: with thousands of workers that are away, more would stop everything else.
                 let members = self.registry.members(&dispatch.request.service);
-                let others: Vec<&Identity> = members.iter().filter(|member| !dispatch.tried.contains(member)).collect();
+                let others = dispatch
+                    .others
+                    .get_or_insert_with(|| members.iter().filter(|member| *member != to).cloned().collect());
                 if !others.is_empty() {
-                    dispatch.chosen.push_back(others[self.random.usize(..others.len())].clone());
+                    let next = others.swap_remove(self.random.usize(..others.len()));
+                    dispatch.chosen.push_back(next);
                 }
+            } else if !dispatch.any {
+                dispatch.unreached.push(to.clone());
             }
         }
     }
@@ -285,8 +295,7 @@ impl Broker {
             && let Ok(service) = ServiceName::from_frame(&frames[3])
             && let Ok(job) = JobId::from_frame(&frames[5])
         {
-            let target = String::from_utf8_lossy(&frames[4]).into_owned();
-            self.reply_refused(peer, service, job, target, error.to_string());
+            self.reply_refused(peer, service, job, echo(&frames[4]), error.to_string());
         }
         self.note(BrokerNote::Refused { peer: peer.to_string(), error });
     }
@@ -314,7 +323,7 @@ impl Broker {
         {
             self.count_refusal(error.kind());
             let ClientMessage { service, job, target, .. } = request;
-            self.reply_refused(&client, service, job, target.as_str().to_owned(), error.to_string());
+            self.reply_refused(&client, service, job, echo(target.as_str().as_bytes()), error.to_string());
             self.note(BrokerNote::Refused { peer: client.to_string(), error });
             return;
         }
@@ -345,7 +354,9 @@ impl Broker {
                     request,
                     chosen: chosen.into(),
                     any: repeated.is_none() && any,
+                    others: None,
                     tried: Vec::new(),
+                    unreached: Vec::new(),
                     repeated: repeated.is_some(),
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
@@ -403,8 +414,9 @@ impl Broker {
 
     fn refuse_target(&mut self, client: &Identity, request: ClientMessage) {
         let ClientMessage { command, service, target, job, .. } = request;
+        let target = echo(target.as_str().as_bytes());
         // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
-        let error = format!("NFPBroker - b'{service}' service failed to target workers 'b'{}''", target.as_str());
+        let error = format!("NFPBroker - b'{service}' service failed to target workers 'b'{target}''");
         if command == ClientCommand::Mmi {
             self.reply_management(client, service, job, Status::REFUSED, &error_value(error));
             return;
@@ -412,7 +424,7 @@ impl Broker {
         let body = Refused {
             workers: None,
             uuid: job.to_string(),
-            target: target.as_str().to_owned(),
+            target,
             status: "FAILED".to_owned(),
             service: service.to_string(),
             errors: vec![error],
@@ -423,7 +435,7 @@ impl Broker {
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { client, request, mut reached, tried, .. } = dispatch;
+        let Dispatch { client, request, mut reached, tried, unreached, repeated, .. } = dispatch;
         if reached.is_empty() {
             match request.command {
                 // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
@@ -441,8 +453,11 @@ impl Broker {
             ClientCommand::Get | ClientCommand::Delete => {}
             ClientCommand::Put | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => return,
         }
+        // Of a repeated POST the client knows already who has the job.
+        let tells_unreached = request.command == ClientCommand::Post && !repeated;
         let body = Dispatched {
             workers: reached,
+            unreached: if tells_unreached { unreached } else { Vec::new() },
             uuid: request.job.clone(),
             target: request.target.as_str().to_owned(),
             status: "DISPATCHED".to_owned(),
@@ -457,111 +472,19 @@ impl Broker {
         };
         self.send(client, BrokerToClient::Response(reply).encode(), Purpose::Dispatched);
     }
-
-    fn worker_message(&mut self, now: Instant, worker: Identity, message: WorkerMessage) {
-        match message {
-            WorkerMessage::Ready(service) => self.register(now, worker, service),
-            WorkerMessage::Keepalive(service) => {
-                if !self.registry.keepalive(now, &worker) {
-                    self.stranger(now, worker, service);
-                }
-            }
-            WorkerMessage::Disconnect(_) => {
-                if self.registry.remove(&worker) {
-                    self.note(BrokerNote::Left { worker });
-                }
-            }
-            WorkerMessage::Response(reply) => self.relay(now, worker, Command::Response, reply),
-            WorkerMessage::Event(reply) => self.relay(now, worker, Command::Event, reply),
-            WorkerMessage::Stream(reply) => self.relay(now, worker, Command::Stream, reply),
-        }
-    }
-
-    fn register(&mut self, now: Instant, worker: Identity, service: ServiceName) {
-        if self.registry.counts().0 >= self.config.workers_max && !self.registry.contains(&worker) {
-            self.count_refusal("registry_full");
-            self.note(BrokerNote::RegistryFull { worker });
-            return;
-        }
-        self.strangers.remove(&worker);
-        match self.registry.register(now, worker.clone(), service.clone()) {
-            Registration::New => self.note(BrokerNote::Registered { worker, service }),
-            Registration::Again => {}
-            Registration::Moved { from } => self.note(BrokerNote::Moved { worker, from, to: service }),
-        }
-    }
-
-    /// A worker that is not registered speaks: it is told to register, but not more than once a second.
-    fn stranger(&mut self, now: Instant, worker: Identity, service: ServiceName) {
-        if let Some(last) = self.strangers.get(&worker)
-            && now.saturating_duration_since(*last) < DISCONNECT_INTERVAL
-        {
-            return;
-        }
-        if self.strangers.len() >= self.config.strangers_max {
-            self.strangers.retain(|_, last| now.saturating_duration_since(*last) < DISCONNECT_INTERVAL);
-            if self.strangers.len() >= self.config.strangers_max {
-                return;
-            }
-        }
-        self.strangers.insert(worker.clone(), now);
-        self.counters.strangers += 1;
-        let frames = BrokerToWorker::Disconnect(service).encode();
-        self.send(worker.clone(), frames, Purpose::Disconnect);
-        self.note(BrokerNote::Stranger { worker });
-    }
-
-    fn relay(&mut self, now: Instant, worker: Identity, command: Command, reply: WorkerReply) {
-        let Some(service) = self.registry.service_frame(&worker) else {
-            // The service is not in these messages; any valid name does, as workers do not look at it.
-            let service = ServiceName::parse("unknown").expect("a valid name");
-            self.stranger(now, worker, service);
-            return;
-        };
-        let checked = match command {
-            Command::Stream => Ok(()),
-            Command::Response if reply.status == Status::ACCEPTED => check_accepted(&reply.payload),
-            _ => body::check_object(&reply.payload),
-        };
-        if let Err(error) = checked {
-            self.count_refusal(error.kind());
-            self.note(BrokerNote::Refused { peer: worker.to_string(), error });
-            return;
-        }
-        if command == Command::Event {
-            self.counters.events += 1;
-        }
-        if command == Command::Response && reply.status == Status::REFUSED {
-            // It did not take the job: a repeated POST may go to another.
-            self.remembered.forget(&reply.client, &reply.job);
-        }
-        self.registry.extend(now, &worker);
-        let frames = vec![
-            Bytes::new(),
-            Bytes::from_static(BROKER_HEADER),
-            command.to_frame(),
-            service,
-            Bytes::copy_from_slice(reply.job.as_str().as_bytes()),
-            reply.status.to_frame(),
-            reply.payload,
-        ];
-        self.send(reply.client, frames, Purpose::Relay);
-    }
 }
 
-/// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.
-fn check_accepted(payload: &[u8]) -> Result<(), DecodeError> {
-    #[derive(serde::Deserialize)]
-    struct Worker<'a> {
-        #[serde(borrow)]
-        #[allow(dead_code, reason = "only its presence matters")]
-        worker: std::borrow::Cow<'a, str>,
+/// What a refusal repeats of the target that it refuses, for people.
+const ECHO_BYTES_MAX: usize = 512;
+
+/// A target for a refusal: a client that sends a large one gets no large answer.
+fn echo(target: &[u8]) -> String {
+    if target.len() <= ECHO_BYTES_MAX {
+        return String::from_utf8_lossy(target).into_owned();
     }
-    body::check_object(payload)?;
-    serde_json::from_slice::<Worker<'_>>(payload).map(|_| ()).map_err(|error| DecodeError::Body {
-        expected: "an acceptance that names its worker",
-        error: error.to_string(),
-    })
+    // A character that is cut in two must not look like one that was wrong.
+    let text = String::from_utf8_lossy(&target[..ECHO_BYTES_MAX]);
+    format!("{}... ({} bytes)", text.trim_end_matches(char::REPLACEMENT_CHARACTER), target.len())
 }
 
 fn error_value(error: String) -> serde_json::Value {

@@ -1,6 +1,7 @@
 //! The broker's rules, one sentence a test.
 
 use super::*;
+use crate::frame::Command;
 use serde_json::Value;
 
 struct Bench {
@@ -166,9 +167,9 @@ fn an_unregistered_worker_is_told_to_register_once_a_second() {
     let mut bench = Bench::new();
     let sent = bench.from("a", &["NFPW01", "0x02", "s"]);
     assert_eq!(sent, vec![Sent { to: "a".into(), command: Command::Disconnect, rest: vec!["s".into()] }]);
-    assert_eq!(bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]), vec![]);
+    assert_eq!(bench.from("a", &["NFPW01", "0x02", "s"]), vec![]);
     bench.now += DISCONNECT_INTERVAL;
-    assert_eq!(bench.from("a", &["NFPW01", "0x09", "client", "", "1", "200", "bytes"]).len(), 1);
+    assert_eq!(bench.from("a", &["NFPW01", "0x02", "s"]).len(), 1);
     assert_eq!(bench.from("a", &["NFPW01", "0x03", "s"]), vec![], "a good-bye needs no answer");
 }
 
@@ -351,4 +352,84 @@ fn a_job_that_its_worker_did_not_take_may_go_to_another() {
         others += usize::from(to_workers(&bench.post("s", "any", "1")) != first);
     }
     assert!(others > 0);
+}
+
+#[test]
+fn what_an_unregistered_worker_says_reaches_its_client_and_the_worker_is_told_to_register() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.after(15.0);
+    assert_eq!(bench.broker.counts().0, 0, "it sends a large result for longer than its hold time");
+    for (command, told) in [("0x05", 1), ("0x08", 0), ("0x09", 0)] {
+        let sent = bench.from("a", &["NFPW01", command, "client", "", "1", "200", "{}"]);
+        assert_eq!(sent.len(), 1 + told, "{sent:?}");
+        assert_eq!(
+            (&*sent[told].to, sent[told].rest.clone()),
+            ("client", ["unknown", "1", "200", "{}"].map(str::to_owned).to_vec())
+        );
+        assert!(sent[..told].iter().all(|sent| sent.command == Command::Disconnect && sent.to == "a"));
+    }
+    assert_eq!(bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "[]"]), vec![], "malformed all the same");
+}
+
+#[test]
+fn a_job_for_any_of_thousands_that_cannot_be_reached_tries_each_once_and_soon() {
+    let mut bench = Bench::new();
+    for worker in 0..5000 {
+        bench.ready(&format!("w{worker}"), "s");
+    }
+    bench.input("client", &["NFPC01", "0x04", "s", "any", "1", "{}"]);
+    let mut tried = std::collections::HashSet::new();
+    let began = Instant::now();
+    let sent = bench.drain_with(|to, purpose| {
+        (purpose == Purpose::Dispatch).then(|| assert!(tried.insert(to.clone()), "{to} twice"));
+        (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable)
+    });
+    assert_eq!((status(&sent), tried.len()), ("400", 5000));
+    // Milliseconds; what grows with the cube of the workers takes minutes.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_refusal_repeats_little_of_a_large_target() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    let large = "ä".repeat(400_000);
+    let too_large = "x".repeat(2 << 20);
+    for (target, body) in [(&large, "{}"), (&large, "{nope"), (&too_large, "{}")] {
+        let sent = bench.from("client", &["NFPC01", "0x04", "s", target, "1", body]);
+        assert_eq!(status(&sent), "400");
+        assert!(sent[0].rest[3].len() < 4096, "{} bytes", sent[0].rest[3].len());
+        let body: Value = serde_json::from_str(&sent[0].rest[3]).expect("JSON");
+        assert!(!body["target"].as_str().expect("a text").contains(char::REPLACEMENT_CHARACTER));
+    }
+}
+
+#[test]
+fn the_word_that_a_job_went_on_names_who_could_not_be_reached() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c"] {
+        bench.ready(worker, "s");
+    }
+    let mut post = |target: &str, job: &str| {
+        bench.input("client", &["NFPC01", "0x04", "s", target, job, "{}"]);
+        let sent = bench.drain_with(|to, purpose| {
+            (purpose == Purpose::Dispatch && to.as_str() == "b").then_some(Undelivered::Unroutable)
+        });
+        let body: Value = serde_json::from_str(&sent.last().expect("an answer").rest[3]).expect("JSON");
+        body["unreached"].clone()
+    };
+    assert_eq!(post("all", "1"), serde_json::json!(["b"]));
+    assert_eq!(post("all", "1"), Value::Null, "a repetition is for those that have it");
+    assert_eq!(post(r#"["a", "b"]"#, "2"), serde_json::json!(["b"]));
+    assert_eq!(post("any", "3"), Value::Null);
+    assert_eq!(post("c", "4"), Value::Null);
+}
+
+#[test]
+fn an_acceptance_is_not_read_beyond_a_bound() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    let body = format!(r#"{{"worker":"a","x":"{}"}}"#, "x".repeat(body::CHECKED_BYTES_MAX));
+    assert_eq!(bench.from("a", &["NFPW01", "0x05", "client", "", "1", "201", &body]), vec![]);
 }

@@ -1,11 +1,12 @@
 //! One unfinished job of a client.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::body::InputRequest;
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
 use crate::target::Target;
@@ -76,6 +77,8 @@ pub enum Lost {
     Expired,
     /// The job was cancelled.
     Cancelled,
+    /// The broker could not reach the worker: it is registered, but most likely about to be found gone.
+    Unreached,
     /// The worker refused it.
     Refused(String),
     /// The worker had it and does not know it any more.
@@ -89,6 +92,7 @@ impl fmt::Display for Lost {
         match self {
             Self::Expired => formatter.write_str("no result before the deadline"),
             Self::Cancelled => formatter.write_str("cancelled"),
+            Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
             Self::Refused(reason) => write!(formatter, "refused: {reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
             Self::Unknown => formatter.write_str("no result"),
@@ -146,10 +150,15 @@ pub(super) struct Job {
     /// The store said no: it has no row of this job.
     pub(super) refused_by_store: bool,
     pub(super) posts: u32,
-    pub(super) dispatched: Option<Vec<Identity>>,
+    /// Who has it, in the broker's order.
+    dispatched: Option<Vec<Identity>>,
+    /// The same, to be looked up: a job may have thousands of workers.
+    expected: HashSet<Identity>,
+    /// Those of them that have neither answered nor are lost.
+    missing: HashSet<Identity>,
     pub(super) started: BTreeSet<Identity>,
-    pub(super) completed: BTreeSet<Identity>,
-    pub(super) lost: BTreeMap<Identity, Lost>,
+    completed: BTreeSet<Identity>,
+    lost: BTreeMap<Identity, Lost>,
     /// Workers that send their results unasked.
     pub(super) pushes: BTreeSet<Identity>,
     pub(super) asked: u32,
@@ -165,7 +174,7 @@ pub(super) struct Job {
     pub(super) around: Option<Around>,
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
-    open_questions: Vec<(Identity, String)>,
+    open_questions: Vec<(Identity, InputRequest)>,
     seen_questions: BTreeSet<(Identity, String)>,
     announced: HashMap<Identity, Instant>,
 }
@@ -179,6 +188,8 @@ impl Job {
             refused_by_store: false,
             posts: 0,
             dispatched: None,
+            expected: HashSet::new(),
+            missing: HashSet::new(),
             started: BTreeSet::new(),
             completed: BTreeSet::new(),
             lost: BTreeMap::new(),
@@ -202,45 +213,81 @@ impl Job {
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
         job.stored = true;
-        job.dispatched = (!dispatched.is_empty()).then_some(dispatched);
-        job.state = if job.dispatched.is_some() { state } else { JobState::New };
         job.started = started.into_iter().collect();
         job.completed = completed.into_iter().collect();
+        job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
+        job.state = if job.dispatched.is_some() { state } else { JobState::New };
         job
+    }
+
+    /// Who has the job, in the broker's order, once that is known.
+    pub(super) fn dispatched(&self) -> Option<&[Identity]> {
+        self.dispatched.as_deref()
+    }
+
+    /// It is known who has the job, or not any more.
+    pub(super) fn set_dispatched(&mut self, dispatched: Option<Vec<Identity>>) {
+        self.expected = dispatched.iter().flatten().cloned().collect();
+        let is_open = |worker: &&Identity| !self.completed.contains(*worker) && !self.lost.contains_key(*worker);
+        self.missing = self.expected.iter().filter(is_open).cloned().collect();
+        self.dispatched = dispatched;
+    }
+
+    /// A worker's result is there. `false`: it was before.
+    pub(super) fn complete(&mut self, worker: &Identity) -> bool {
+        self.lost.remove(worker);
+        self.missing.remove(worker);
+        self.completed.insert(worker.clone())
+    }
+
+    pub(super) fn has_completed(&self, worker: &Identity) -> bool {
+        self.completed.contains(worker)
+    }
+
+    /// No result will come from this worker.
+    pub(super) fn lose(&mut self, worker: Identity, why: Lost) {
+        self.missing.remove(&worker);
+        self.lost.insert(worker, why);
+    }
+
+    /// Workers from which no result will come, and why.
+    pub(super) fn lost(&self) -> &BTreeMap<Identity, Lost> {
+        &self.lost
     }
 
     /// Whether an answer of this worker is one that was asked for. Before the 202 anyone may answer: only who got the
     /// POST knows the id.
     pub(super) fn expects(&self, worker: &Identity) -> bool {
-        self.dispatched.as_ref().is_none_or(|workers| workers.contains(worker))
+        self.dispatched.is_none() || self.expected.contains(worker)
     }
 
     /// Workers that have the job and have not answered.
     pub(super) fn missing(&self) -> Vec<Identity> {
         let dispatched = self.dispatched.as_deref().unwrap_or_default();
-        dispatched
-            .iter()
-            .filter(|worker| !self.completed.contains(*worker) && !self.lost.contains_key(*worker))
-            .cloned()
-            .collect()
+        dispatched.iter().filter(|worker| self.missing.contains(*worker)).cloned().collect()
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.dispatched.is_some() && self.missing().is_empty()
+        self.dispatched.is_some() && self.missing.is_empty()
     }
 
     /// Notes a question. `false`: it is known already, from its event or an earlier 102.
-    pub(super) fn ask_once(&mut self, worker: &Identity, question: &str) -> bool {
-        let key = (worker.clone(), question.to_owned());
-        if self.seen_questions.len() >= QUESTIONS_TOLD_MAX || !self.seen_questions.insert(key.clone()) {
+    pub(super) fn ask_once(&mut self, worker: &Identity, question: &InputRequest) -> bool {
+        let key = (worker.clone(), question.id.clone());
+        if self.seen_questions.len() >= QUESTIONS_TOLD_MAX || !self.seen_questions.insert(key) {
             return false;
         }
-        self.open_questions.push(key);
+        self.open_questions.push((worker.clone(), question.clone()));
         true
     }
 
+    /// Questions that wait for an answer.
+    pub(super) fn open_questions(&self) -> &[(Identity, InputRequest)] {
+        &self.open_questions
+    }
+
     pub(super) fn close_question(&mut self, worker: &Identity, question: &str) {
-        self.open_questions.retain(|(asker, open)| asker != worker || open != question);
+        self.open_questions.retain(|(asker, open)| asker != worker || open.id != question);
     }
 
     pub(super) fn close_questions(&mut self, worker: &Identity) {
@@ -264,6 +311,15 @@ impl Job {
         }
         self.announced.insert(worker.clone(), now);
         true
+    }
+
+    /// The target for all that may have the job: for `any`, where it is not known who, that is everybody.
+    pub(super) fn everyone(&self) -> Target {
+        match (&self.dispatched, &self.request.target) {
+            (Some(workers), _) => Target::list(workers),
+            (None, Target::Any) => Target::All,
+            (None, target) => target.clone(),
+        }
     }
 
     /// The POST for a target.

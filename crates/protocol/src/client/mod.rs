@@ -17,7 +17,7 @@ pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
 
-use crate::body::{self, CancelBody, InputResponse, ManagementBody, StreamCredit};
+use crate::body::{self, CancelBody, InputRequest, InputResponse, ManagementBody, StreamCredit};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId, ServiceName};
@@ -61,7 +61,8 @@ pub struct Client {
     waiting: VecDeque<JobId>,
     in_flight: usize,
     timers: Timers<JobId>,
-    management: HashMap<JobId, ()>,
+    /// Open requests; with its message one that waits for a connection.
+    management: HashMap<JobId, Option<ClientMessage>>,
     management_timers: Timers<JobId>,
     /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
     /// that was restarted remembers nothing.
@@ -117,7 +118,7 @@ impl Client {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             // What was on its way may be lost. Not all at once: a thousand jobs must not make a storm.
             let at = now + self.config.get_first / 16 * (number % 16) as u32;
-            if job.dispatched.is_some() {
+            if job.dispatched().is_some() {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
@@ -127,6 +128,10 @@ impl Client {
             self.set_timer(&id);
         }
         self.resend_answers();
+        let requests: Vec<ClientMessage> = self.management.values_mut().filter_map(Option::take).collect();
+        for request in requests {
+            self.send(request);
+        }
         self.post_waiting(now);
     }
 
@@ -165,7 +170,7 @@ impl Client {
     pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
         let job = Job::restored(restored);
         let id = job.request.job.clone();
-        let (posted, late) = (job.dispatched.is_some(), job.request.deadline <= now);
+        let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
         self.jobs.insert(id.clone(), job);
         if posted {
             self.in_flight += 1;
@@ -175,7 +180,11 @@ impl Client {
         } else if posted {
             // The process may have ended between the last result and the end of the job.
             if !self.complete_if_done(now, &id) {
-                self.ask(now, &id);
+                if self.connected {
+                    self.ask(now, &id);
+                } else {
+                    self.set_timer(&id);
+                }
             }
         } else {
             self.waiting.push_back(id.clone());
@@ -216,6 +225,8 @@ impl Client {
     /// Time has passed.
     pub fn timeout(&mut self, now: Instant) {
         while let Some(id) = self.management_timers.take_due(now) {
+            // It may still wait to be sent.
+            self.outputs.push_back(ClientOutput::Forget(id.clone()));
             self.management_answer(&id, Err(ManagementFailure::TimedOut));
         }
         while let Some(id) = self.timers.take_due(now) {
@@ -249,15 +260,20 @@ impl Client {
             self.outputs.push_back(ClientOutput::Management(id, Err(ManagementFailure::TooMany)));
             return;
         }
-        self.management.insert(id.clone(), ());
         self.management_timers.set(id.clone(), deadline);
-        self.send(ClientMessage {
+        let message = ClientMessage {
             command: ClientCommand::Mmi,
             service,
             target: Target::Any,
-            job: id,
+            job: id.clone(),
             body: body::encode(request),
-        });
+        };
+        if self.connected {
+            self.management.insert(id, None);
+            self.send(message);
+        } else {
+            self.management.insert(id, Some(message));
+        }
     }
 
     /// Answers a question of a job: to one worker, or to all that have the job (those that did not ask ignore it).
@@ -267,7 +283,10 @@ impl Client {
         if let Some(job) = self.jobs.get_mut(id) {
             job.answers.insert(response.input_id.clone(), (worker.cloned(), body.clone()));
         }
-        self.put(id, worker, body);
+        // Without a connection it is given when there is one again.
+        if self.connected {
+            self.put(id, worker, body);
+        }
     }
 
     /// Tells a job that the chunk at an offset may come.
@@ -282,8 +301,8 @@ impl Client {
             Some(reason) => format!("cancelled by {by}: {reason}"),
             None => format!("cancelled by {by}"),
         };
-        if job.posts > 0 || job.dispatched.is_some() {
-            let target = job.dispatched.as_ref().map_or_else(|| job.request.target.clone(), Target::list);
+        if job.posts > 0 || job.dispatched().is_some() {
+            let target = job.everyone();
             let message = ClientMessage {
                 command: ClientCommand::Delete,
                 service: job.request.service.clone(),
@@ -304,6 +323,11 @@ impl Client {
     /// Unfinished jobs.
     pub fn unfinished(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// The questions of an unfinished job that wait for an answer, with who asks.
+    pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
+        self.jobs.get(job).map_or(&[], Job::open_questions)
     }
 
     /// The state of an unfinished job.
@@ -424,11 +448,7 @@ impl Client {
 
     fn put(&mut self, id: &JobId, worker: Option<&Identity>, body: Bytes) {
         let Some(job) = self.jobs.get(id) else { return };
-        let target = match (worker, &job.dispatched) {
-            (Some(worker), _) => Target::list([worker]),
-            (None, Some(workers)) => Target::list(workers),
-            (None, None) => job.request.target.clone(),
-        };
+        let target = worker.map_or_else(|| job.everyone(), |worker| Target::list([worker]));
         let service = job.request.service.clone();
         self.send(ClientMessage { command: ClientCommand::Put, service, target, job: id.clone(), body });
     }
@@ -461,7 +481,7 @@ impl Client {
         if !job.is_done() {
             return false;
         }
-        let errors: Vec<String> = job.lost.iter().map(|(worker, lost)| format!("worker {worker}: {lost}")).collect();
+        let errors: Vec<String> = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}")).collect();
         let state = if errors.is_empty() { JobState::Completed } else { JobState::Failed };
         self.finish(now, id, state, errors);
         true
@@ -483,7 +503,7 @@ impl Client {
             return;
         };
         self.timers.remove(id);
-        if job.posts > 0 || job.dispatched.is_some() {
+        if job.posts > 0 || job.dispatched().is_some() {
             self.in_flight = self.in_flight.saturating_sub(1);
         }
         job.state = state;
@@ -501,7 +521,7 @@ impl Client {
             _ => Lost::Unknown,
         };
         let missing =
-            job.missing().into_iter().map(|worker| (worker, reason.clone())).chain(job.lost.clone()).collect();
+            job.missing().into_iter().map(|worker| (worker, reason.clone())).chain(job.lost().clone()).collect();
         self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
         self.post_waiting(now);
     }

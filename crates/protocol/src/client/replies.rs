@@ -43,7 +43,7 @@ impl Client {
             Status::DISPATCHED => {
                 let body: Dispatched = body::decode("a dispatch", &payload)?;
                 self.broker_remembers = body.fabric.is_some();
-                self.dispatched(now, &id, &body.target, body.workers);
+                self.dispatched(now, &id, &body.target, body.workers, body.unreached);
             }
             Status::ACCEPTED => {
                 let body: Speaker = body::decode("an acceptance", &payload)?;
@@ -56,8 +56,10 @@ impl Client {
             Status::WAITING => {
                 let body: Waiting = body::decode("a waiting state", &payload)?;
                 self.settle(now, &id, &body.worker);
-                if let Some(question) = body.input_request {
-                    self.question(&id, body.worker, question);
+                match body.input_request {
+                    Some(question) => self.question(&id, body.worker, question),
+                    // The worker has forgotten the question with a restart; nobody can answer it, but the job is there.
+                    None => self.waits(now, &id, body.worker),
                 }
             }
             Status::OK => self.results(now, &id, &payload)?,
@@ -67,14 +69,25 @@ impl Client {
         Ok(())
     }
 
-    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>) {
+    fn waits(&mut self, now: Instant, id: &JobId, worker: Identity) {
+        self.accepted(now, id, worker.clone(), false);
+        if let Some(job) = self.jobs.get_mut(id)
+            && job.expects(&worker)
+            && job.state == JobState::Started
+        {
+            job.state = JobState::Waiting;
+            self.progress(id);
+        }
+    }
+
+    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>, unreached: Vec<Identity>) {
         let first = self.config.get_first;
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched.is_some() || workers.is_empty() {
+        if job.dispatched().is_some() || workers.is_empty() {
             return;
         }
         if let Some(around) = &mut job.around
@@ -87,7 +100,14 @@ impl Client {
         if !job.is_dispatch(target) {
             return;
         }
-        job.dispatched = Some(workers.clone());
+        job.set_dispatched(Some(workers.clone()));
+        for worker in unreached {
+            if !workers.contains(&worker) && !job.has_completed(&worker) {
+                job.lose(worker, Lost::Unreached);
+            }
+        }
+        // A 404 is the worker's word from now on, not part of a round.
+        job.around = None;
         job.next_post = None;
         job.next_ask = Some(now + first);
         if matches!(job.state, JobState::New | JobState::Submitting) {
@@ -108,13 +128,13 @@ impl Client {
             Target::All => false,
             Target::Text(text) => text == worker.as_str(),
         };
-        if job.dispatched.is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
+        if job.dispatched().is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
             let target = job.request.target.as_str().to_owned();
             if let Some(job) = self.jobs.get_mut(id) {
                 job.around = None;
                 job.announced_nothing();
             }
-            self.dispatched(now, id, &target, vec![worker.clone()]);
+            self.dispatched(now, id, &target, vec![worker.clone()], Vec::new());
         }
     }
 
@@ -122,7 +142,7 @@ impl Client {
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(Around { asked: Some(asked), denied }) = &job.around else { return };
-        if job.dispatched.is_none() && job.started.is_empty() && asked.is_subset(denied) {
+        if job.dispatched().is_none() && job.started.is_empty() && asked.is_subset(denied) {
             job.nobody_has_it = true;
             self.post(now, id);
         }
@@ -161,7 +181,7 @@ impl Client {
             self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
             return;
         }
-        if !job.ask_once(&worker, &question.id) {
+        if !job.ask_once(&worker, &question) {
             // It is known, and still open there: an answer that was given did not arrive.
             if let Some((worker, body)) = job.answers.get(&question.id).cloned() {
                 self.put(id, worker.as_ref(), body);
@@ -190,10 +210,9 @@ impl Client {
                 self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
                 continue;
             }
-            if !job.completed.insert(worker.clone()) {
+            if !job.complete(&worker) {
                 continue;
             }
-            job.lost.remove(&worker);
             job.close_questions(&worker);
             // A slice of the message: the text lies in it.
             let payload = payload.slice_ref(result.get().as_bytes());
@@ -226,7 +245,7 @@ impl Client {
             // only that the worker is away at the moment.
             // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
             // and its workers are not back yet.
-            if job.dispatched.is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
+            if job.dispatched().is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
                 self.note(ClientNote::WorkerAway(id.clone()));
                 return Ok(());
             }
@@ -235,10 +254,10 @@ impl Client {
             self.finish(now, id, JobState::Failed, errors);
             return Ok(());
         };
-        if !job.expects(&worker) || job.completed.contains(&worker) {
+        if !job.expects(&worker) || job.has_completed(&worker) {
             return Ok(());
         }
-        let body: body::JobState = body::decode("a refusal", payload)?;
+        let body: body::StateReply = body::decode("a refusal", payload)?;
         if let Some(around) = &mut job.around
             && status == Status::NOT_FOUND
         {
@@ -247,7 +266,7 @@ impl Client {
             return Ok(());
         }
         let again = job.posts_to.get(&worker).copied().unwrap_or_default();
-        let posted = job.posts > 0 || job.dispatched.is_some();
+        let posted = job.posts > 0 || job.dispatched().is_some();
         if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
             // The worker never stored it, so it never ran there.
             if status == Status::NOT_FOUND {
@@ -259,7 +278,7 @@ impl Client {
             if body.retry == Some(true) && job.request.target == Target::Any {
                 // It stops, or has too much to do: another one may be free.
                 job.posts_to.insert(worker, again + 1);
-                job.dispatched = None;
+                job.set_dispatched(None);
                 job.nobody_has_it = true;
                 job.state = JobState::Submitting;
                 job.next_ask = None;
@@ -274,7 +293,7 @@ impl Client {
             (_, Some(error)) => Lost::Refused(error),
             (_, None) => Lost::Refused(body.status),
         };
-        job.lost.insert(worker, lost);
+        job.lose(worker, lost);
         self.complete_if_done(now, id);
         Ok(())
     }
@@ -316,7 +335,7 @@ impl Client {
             }
             return Ok(());
         }
-        if ready && job.expects(&worker) && !job.completed.contains(&worker) {
+        if ready && job.expects(&worker) && !job.has_completed(&worker) {
             if job.pushes.contains(&worker) {
                 return Ok(());
             }

@@ -466,3 +466,96 @@ fn a_job_that_is_cancelled_while_it_is_being_stored_is_not_found_unfinished_late
     bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
     assert!(bench.drain().sent.is_empty(), "and it is not posted");
 }
+
+#[test]
+fn a_cancellation_before_it_is_known_who_has_a_job_for_any_reaches_everybody() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.client.cancel(bench.now, &id("1"), "me", None);
+    let did = bench.drain();
+    assert_eq!((did.sent[0].0, &*did.sent[0].1), (Command::Delete, "all"));
+}
+
+#[test]
+fn a_management_request_waits_for_a_connection_and_leaves_no_trace_when_it_is_too_late() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let request = ManagementBody { task: Some("x".into()), kwargs: Default::default(), args: vec![] };
+    let service = ServiceName::parse("mmi.service.broker").expect("a name");
+    for (id_text, seconds) in [("m", 1), ("n", 60)] {
+        let deadline = bench.now + Duration::from_secs(seconds);
+        bench.client.management(id(id_text), service.clone(), &request, deadline);
+    }
+    assert!(bench.drain().sent.is_empty(), "an outage fills no queue");
+    bench.now += Duration::from_secs(1);
+    bench.client.timeout(bench.now);
+    let mut forgotten = false;
+    while let Some(output) = bench.client.poll_output() {
+        forgotten |= matches!(output, ClientOutput::Forget(job) if job == id("m"));
+    }
+    assert!(forgotten, "one that was sent on a slow link must not leave any more");
+    bench.client.connected(bench.now);
+    assert_eq!(bench.drain().sent.len(), 1, "the other one is still wanted");
+}
+
+#[test]
+fn restored_jobs_and_answers_fill_no_queue_while_there_is_no_connection() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let restored = RestoredClientJob {
+        request: bench.request("1", "any"),
+        state: JobState::Started,
+        dispatched: vec![name("a")],
+        started: vec![],
+        completed: vec![],
+    };
+    bench.client.restore(bench.now, restored);
+    let response = InputResponse { input_id: "q".into(), value: None, cancel: false, metadata: json!({}) };
+    bench.client.answer(&id("1"), None, &response);
+    assert!(bench.drain().sent.is_empty());
+    bench.client.connected(bench.now);
+    let mut commands: Vec<Command> = bench.drain().sent.iter().map(|sent| sent.0).collect();
+    commands.extend(bench.after(1.0).sent.iter().map(|sent| sent.0));
+    assert_eq!(commands, [Command::Put, Command::Get]);
+}
+
+#[test]
+fn open_questions_can_be_told_again() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
+        "input_request": {"id": "q1", "question": "?"}});
+    bench.reply("0x05", "1", "102", waiting);
+    assert_eq!(bench.client.open_questions(&id("1"))[0].1.id, "q1");
+    bench.event("1", "a", "input_response", "received", json!({"input_response": {"input_id": "q1"}}));
+    assert!(bench.client.open_questions(&id("1")).is_empty());
+}
+
+#[test]
+fn a_worker_that_waits_without_its_question_shows_as_waiting() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT"});
+    bench.reply("0x05", "1", "102", waiting);
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Waiting));
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn results_of_thousands_of_workers_cost_the_same_each() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    let workers: Vec<String> = (0..5000).map(|number| format!("w{number}")).collect();
+    let names: Vec<&str> = workers.iter().map(String::as_str).collect();
+    bench.dispatched("1", &names);
+    let began = Instant::now();
+    let mut outcome = None;
+    for worker in &workers {
+        outcome = bench.result("1", worker).outcome;
+    }
+    assert_eq!(outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // Tenths of a second, rows included; what grows with the square takes ten times as long.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}

@@ -2,14 +2,22 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use super::output::{
-    Abandoned, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
+    Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
+    WorkerToken,
 };
 use super::{ActiveJob, Phase, TIMEOUT_SECONDS_MAX, Worker};
-use crate::body::{self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, Waiting};
+use crate::body::{
+    self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
+};
 use crate::frame::Status;
 use crate::message::{Delivery, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId};
+
+/// Requests up to this size are copied when they are kept.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 impl Worker {
     pub(super) fn post(&mut self, now: Instant, delivery: Delivery) {
@@ -22,7 +30,7 @@ impl Worker {
             return;
         }
         if self.stopping {
-            self.refuse(client, job, format!("worker {} is stopping", self.config.identity), true);
+            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity));
             return;
         }
         if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
@@ -34,31 +42,33 @@ impl Worker {
                 self.config.jobs_max,
                 self.config.jobs_bytes_max
             );
-            self.refuse(client, job, reason, true);
+            self.refuse_unknown(client, job, reason);
             return;
         }
-        let request: JobRequestBody = match body::decode("a job request", &body) {
-            Ok(request) => request,
+        let JobRequestHead { task, timeout: asked_timeout, .. } = match body::decode("a job request", &body) {
+            Ok(head) => head,
             Err(error) => {
                 self.refuse(client, job, error.to_string(), false);
                 return;
             }
         };
-        let timeout = request.timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
+        // A copy where it costs nothing: a short one may be cut from a block that it would keep in memory.
+        let body = if body.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body };
+        let timeout = asked_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
         let active = ActiveJob {
             client: client.clone(),
-            request: request.clone(),
+            task: task.clone(),
+            body: body.clone(),
             timeout,
-            deadline: request.timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
+            deadline: asked_timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
             phase: Phase::Storing,
-            bytes: body.len(),
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
         };
         self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
-        let new = NewJob { job: job.clone(), client, request, body, timeout };
+        let new = NewJob { job: job.clone(), client, task, asked_timeout, timeout, body };
         self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job.clone())));
         if self.running < self.config.max_concurrent_jobs && self.queue.is_empty() {
             // There is room: the store writes both down at once.
@@ -68,7 +78,12 @@ impl Worker {
         }
     }
 
-    fn accept(&mut self, client: Identity, job: JobId) {
+    /// Refuses a job that cannot be taken now, unless it was taken before: the answer to its repeated POST is its state.
+    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String) {
+        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal } });
+    }
+
+    pub(super) fn accept(&mut self, client: Identity, job: JobId) {
         let body = Accepted {
             worker: self.config.identity.clone(),
             uuid: job.clone(),
@@ -105,7 +120,7 @@ impl Worker {
             Err(StoreFailure::Duplicate) => {
                 self.forget(&job, reserved);
                 self.start_jobs(now);
-                self.outputs.push_back(WorkerOutput::Load { job, client });
+                self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
             }
             Err(StoreFailure::Failed(error)) => {
                 self.forget(&job, reserved);
@@ -119,7 +134,7 @@ impl Worker {
     /// A job that was not stored leaves no trace.
     fn forget(&mut self, job: &JobId, reserved: bool) {
         if let Some(active) = self.jobs.remove(job) {
-            self.bytes -= active.bytes;
+            self.bytes -= active.body.len();
         }
         if reserved {
             self.running -= 1;
@@ -134,7 +149,7 @@ impl Worker {
             self.jobs.insert(job, active);
             return;
         };
-        self.bytes -= active.bytes;
+        self.bytes -= active.body.len();
         if let Err(failure) = outcome {
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
@@ -152,7 +167,7 @@ impl Worker {
         if self.jobs.contains_key(&job) {
             self.reply_active(client, &job);
         } else {
-            self.outputs.push_back(WorkerOutput::Load { job, client });
+            self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
         }
     }
 
@@ -161,7 +176,10 @@ impl Worker {
             return;
         };
         match &active.phase {
-            Phase::Storing | Phase::Queued => {
+            // It may still be refused, and whoever was told of a state would take that for the end of the job. The 201 comes
+            // when it is stored.
+            Phase::Storing => {}
+            Phase::Queued => {
                 self.reply_state(client, job.clone(), Status::PENDING, "PENDING", None);
             }
             Phase::Running if !active.questions.is_empty() => {
@@ -216,8 +234,8 @@ impl Worker {
         if std::mem::replace(&mut active.abandoned, true) {
             return;
         }
-        let request = active.request.clone();
-        self.outputs.push_back(WorkerOutput::Abandon { job: job.clone(), request, why });
+        let task = active.task.clone();
+        self.outputs.push_back(WorkerOutput::Abandon { job: job.clone(), task, why });
     }
 
     pub(super) fn start_jobs(&mut self, now: Instant) {
@@ -254,11 +272,19 @@ impl Worker {
             self.abandon(&job, Abandoned::Expired);
             return;
         }
+        let request: JobRequestBody = match body::decode("a job request", &active.body) {
+            Ok(request) => request,
+            // What its head did not show: half of a surrogate pair in an argument, or nesting without end.
+            Err(error) => {
+                self.abandon(&job, Abandoned::Unreadable(error.to_string()));
+                return;
+            }
+        };
         active.phase = Phase::Running;
         let start = StartJob {
             job: job.clone(),
             client: active.client.clone(),
-            request: active.request.clone(),
+            request,
             timeout: active.timeout,
             deadline: active.deadline,
         };

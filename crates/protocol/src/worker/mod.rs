@@ -13,23 +13,33 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use output::{
-    Abandoned, Class, Ending, LoadedJob, NewJob, NotTaken, RestoredJob, StartJob, StoreFailure, WorkerCounters,
+    Abandoned, Asked, Class, Ending, LoadedJob, NewJob, NotTaken, RestoredJob, StartJob, StoreFailure, WorkerCounters,
     WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
 pub use reply::{result_reply, result_reply_of};
 
-use crate::body::{self, EventType, InputRequest, JobRequestBody, JobState};
+use crate::body::{self, EventType, InputRequest, StateReply};
 use crate::frame::Status;
 use crate::keepalive::{Keepalive, KeepaliveConfig};
 use crate::message::{BrokerToWorker, WorkerMessage, WorkerReply};
-use crate::name::{Identity, JobId, ServiceName};
+use crate::name::{Identity, JobId, ServiceName, TaskName};
 use reply::result_payload;
 
 /// Shortest time between two reconnects that a DISCONNECT asks for: a broker that says nothing else cannot make a storm.
 pub const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Most questions that one job may have open; more are refused to the task.
-pub const QUESTIONS_MAX: usize = 64;
+/// Most questions that one job may have open; more are refused to the task. More than a service lets a job ask at once, so that
+/// one whose answer is still on its way does not count against the next.
+pub const QUESTIONS_MAX: usize = 128;
+
+/// Payloads from this size on keep a slow line busy for so long that it matters.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// The slowest line on which large results are expected to arrive, in bytes per second: 5 Mbit/s.
+pub const SLOW_LINE_BYTES_PER_SECOND: u32 = 625_000;
+
+/// Longest time that large messages make the broker's silence excusable.
+const LINE_BUSY_MAX: Duration = Duration::from_secs(300);
 
 /// Bounds and habits of a worker.
 #[derive(Debug, Clone)]
@@ -79,12 +89,12 @@ enum Phase {
 #[derive(Debug)]
 struct ActiveJob {
     client: Identity,
-    request: JobRequestBody,
+    task: TaskName,
+    /// The request as it came; read when the job starts, as what is read takes many times the memory.
+    body: Bytes,
     timeout: u64,
     deadline: Option<Instant>,
     phase: Phase,
-    /// Bytes of its request.
-    bytes: usize,
     questions: Vec<InputRequest>,
     /// It was cancelled while it was being stored.
     cancelled: Option<Abandoned>,
@@ -96,6 +106,10 @@ struct ActiveJob {
 pub struct Worker {
     config: WorkerConfig,
     keepalive: Keepalive,
+    /// The latest time that an input brought.
+    now: Instant,
+    /// Until when the large messages that were sent keep a slow line busy.
+    line_busy_until: Instant,
     last_heard: Instant,
     last_connect: Option<Instant>,
     reconnect_at: Option<Instant>,
@@ -118,6 +132,8 @@ impl Worker {
     pub fn new(config: WorkerConfig, now: Instant) -> Self {
         Self {
             keepalive: Keepalive::new(config.keepalive, now),
+            now,
+            line_busy_until: now,
             last_heard: now,
             last_connect: None,
             reconnect_at: None,
@@ -142,7 +158,8 @@ impl Worker {
         self.connected = true;
         self.last_connect = Some(now);
         self.reconnect_at = None;
-        self.last_heard = now;
+        self.hear(now);
+        self.line_busy_until = now;
         self.keepalive.restart(now);
         self.send_ready();
     }
@@ -154,6 +171,12 @@ impl Worker {
 
     /// Nothing was read from the link for reasons of our own (the store is behind): the broker's silence is not its fault.
     pub fn not_listening(&mut self, now: Instant) {
+        self.hear(now);
+    }
+
+    /// Nothing is expected of the broker for one hold time.
+    fn hear(&mut self, now: Instant) {
+        self.now = now;
         self.last_heard = now;
         self.keepalive.extend(now);
     }
@@ -161,15 +184,16 @@ impl Worker {
     /// What the store had when the process began, before the first message.
     pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
         let RestoredJob { new, started, remaining } = restored;
-        let NewJob { job, client, request, timeout, body } = new;
+        let NewJob { job, client, task, asked_timeout, timeout, body } = new;
+        self.now = now;
         self.bytes += body.len();
         let active = ActiveJob {
             client,
-            request: request.clone(),
+            task,
+            body,
             timeout,
-            deadline: request.timeout.map(|_| now + remaining),
+            deadline: asked_timeout.map(|_| now + remaining),
             phase: if started { Phase::Running } else { Phase::Queued },
-            bytes: body.len(),
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
@@ -186,6 +210,7 @@ impl Worker {
 
     /// A message came from the broker.
     pub fn message(&mut self, now: Instant, frames: &[Bytes]) {
+        self.now = now;
         self.counters.received += 1;
         let message = match BrokerToWorker::decode(frames) {
             Ok(message) => message,
@@ -195,11 +220,10 @@ impl Worker {
                 return;
             }
         };
+        // Whatever it says, the broker is there: while a large message comes in, its beats are late.
+        self.hear(now);
         match message {
-            BrokerToWorker::Keepalive(_) => {
-                self.last_heard = now;
-                self.keepalive.received(now);
-            }
+            BrokerToWorker::Keepalive(_) => self.keepalive.received(now),
             BrokerToWorker::Disconnect(_) => {
                 self.note(WorkerNote::BrokerAsked);
                 let earliest = self.last_connect.map_or(now, |last| last + RECONNECT_INTERVAL);
@@ -218,6 +242,7 @@ impl Worker {
 
     /// Time has passed.
     pub fn timeout(&mut self, now: Instant) {
+        self.now = now;
         if !self.connected {
             return;
         }
@@ -250,6 +275,7 @@ impl Worker {
 
     /// The store has done what a token stands for, or has not.
     pub fn stored(&mut self, now: Instant, token: WorkerToken, outcome: Result<(), StoreFailure>) {
+        self.now = now;
         match token {
             WorkerToken::Insert(job) => self.inserted(now, job, outcome),
             WorkerToken::Start(job) => self.start(now, job, outcome),
@@ -258,14 +284,18 @@ impl Worker {
     }
 
     /// The answer to [`WorkerOutput::Load`].
-    pub fn loaded(&mut self, job: JobId, client: Identity, loaded: Option<LoadedJob>) {
+    pub fn loaded(&mut self, job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob>) {
         match loaded {
+            None if let Asked::ToRun { refusal } = asked => self.refuse(client, job, refusal, true),
             None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }
-            Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => self.reply_active(client, &job),
+            Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
+                Asked::State => self.reply_active(client, &job),
+                Asked::ToRun { .. } => self.accept(client, job),
+            },
             Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
         }
     }
@@ -342,7 +372,7 @@ impl Worker {
         self.start_jobs(now);
     }
 
-    /// Nothing new is taken; what runs goes on.
+    /// Nothing new is taken or started; what runs goes on, and what is queued stays in the store.
     pub fn stop(&mut self) {
         self.stopping = true;
         self.queue.clear();
@@ -393,14 +423,27 @@ impl Worker {
 
     fn send(&mut self, message: &WorkerMessage, class: Class) {
         self.counters.sent += 1;
-        self.outputs.push_back(WorkerOutput::Send(message.encode(), class));
+        let frames = message.encode();
+        let bytes = frames.iter().map(Bytes::len).sum::<usize>();
+        if bytes >= LARGE_BYTES {
+            self.occupy_line(bytes);
+        }
+        self.outputs.push_back(WorkerOutput::Send(frames, class));
+    }
+
+    /// While a large message leaves on a slow line our beats wait behind it, the broker gives us up and says nothing more. To
+    /// drop the connection then would cut the message off; that the line itself is dead is for the link to find out.
+    fn occupy_line(&mut self, bytes: usize) {
+        let time = Duration::from_secs_f64(bytes as f64 / f64::from(SLOW_LINE_BYTES_PER_SECOND));
+        self.line_busy_until = (self.line_busy_until.max(self.now) + time).min(self.now + LINE_BUSY_MAX);
+        self.keepalive.extend(self.line_busy_until);
     }
 
     fn send_ready(&mut self) {
         self.send(&WorkerMessage::Ready(self.config.service.clone()), Class::First);
     }
 
-    /// Both timers start again, so that the next attempt is one hold time away even if no connection comes about.
+    /// Both timers start again: nothing is due before the owner says that there is a connection.
     fn reconnect(&mut self, now: Instant) {
         self.connected = false;
         self.reconnect_at = None;
@@ -425,7 +468,7 @@ impl Worker {
         error: Option<String>,
         retry: bool,
     ) {
-        let body = JobState {
+        let body = StateReply {
             worker: self.config.identity.clone(),
             uuid: job.clone(),
             service: self.config.service.clone(),

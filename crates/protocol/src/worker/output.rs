@@ -8,7 +8,7 @@ use super::QUESTIONS_MAX;
 use crate::body::{JobRequestBody, PutBody};
 use crate::frame::Frames;
 use crate::message::DecodeError;
-use crate::name::{Identity, JobId};
+use crate::name::{Identity, JobId, TaskName};
 
 /// How urgent a message is, and what may become of it while the link takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +32,13 @@ pub struct NewJob {
     /// Who asked.
     pub client: Identity,
     /// What for.
-    pub request: JobRequestBody,
-    /// The body as it came.
-    pub body: Bytes,
-    /// Seconds from its arrival until nobody waits any more; the protocol's default where the client did not say.
+    pub task: TaskName,
+    /// Seconds that its client said it waits.
+    pub asked_timeout: Option<u64>,
+    /// The same, or the protocol's default where the client did not say.
     pub timeout: u64,
+    /// The request as it came.
+    pub body: Bytes,
 }
 
 /// What the store is to do.
@@ -126,6 +128,20 @@ pub enum Abandoned {
     },
     /// The worker's process ended while it ran.
     Restarted,
+    /// Its arguments cannot be read.
+    Unreadable(String),
+}
+
+/// Why a job is looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asked {
+    /// Somebody wants to know its state.
+    State,
+    /// Somebody wants it to run, and it cannot be taken now.
+    ToRun {
+        /// Why, if it is not known.
+        refusal: String,
+    },
 }
 
 /// What the owner is to do.
@@ -141,6 +157,8 @@ pub enum WorkerOutput {
         job: JobId,
         /// Who asks.
         client: Identity,
+        /// What for: for [`super::Worker::loaded`].
+        asked: Asked,
     },
     /// Run.
     Start(StartJob),
@@ -149,7 +167,7 @@ pub enum WorkerOutput {
         /// Which.
         job: JobId,
         /// What was asked.
-        request: JobRequestBody,
+        task: TaskName,
         /// Why.
         why: Abandoned,
     },

@@ -78,6 +78,21 @@ impl Bench {
         self.told(&["0x04", "c", "", id, r#"{"task":"t","timeout":30}"#])
     }
 
+    /// A job that cannot be taken and that the store does not know.
+    fn post_that_is_unknown(&mut self, id: &str) -> Vec<Did> {
+        let asked = self.post_that_is_looked_up(id);
+        self.worker.loaded(job(id), name("c"), asked, None);
+        self.drain()
+    }
+
+    fn post_that_is_looked_up(&mut self, id: &str) -> Asked {
+        let frames = ["", "NFPB01", "0x04", "c", "", id, r#"{"task":"t"}"#];
+        self.worker.message(self.now, &frames.map(|frame| Bytes::copy_from_slice(frame.as_bytes())));
+        let Some(WorkerOutput::Load { asked, .. }) = self.worker.poll_output() else { panic!("it is looked up") };
+        assert_eq!(self.drain(), []);
+        asked
+    }
+
     fn store(&mut self, token: WorkerToken) -> Vec<Did> {
         self.worker.stored(self.now, token, Ok(()));
         self.drain()
@@ -154,7 +169,12 @@ fn a_repeated_post_is_answered_and_not_run_again() {
     assert_eq!(bench.post("1"), [Did::Stored("insert"), Did::Stored("started")]);
     bench.worker.stored(bench.now, WorkerToken::Insert(job("1")), Err(StoreFailure::Duplicate));
     assert_eq!(bench.drain(), [Did::Load("1".into())]);
-    bench.worker.loaded(job("1"), name("c"), Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) }));
+    bench.worker.loaded(
+        job("1"),
+        name("c"),
+        Asked::State,
+        Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) }),
+    );
     assert_eq!(statuses(&bench.drain()), ["200"]);
     assert_eq!(bench.worker.running(), 0);
 }
@@ -173,7 +193,7 @@ fn what_cannot_be_run_or_stored_is_refused_with_its_reason() {
     assert!(rest[4].contains("disk full"), "{rest:?}");
     assert_eq!(bench.worker.unfinished(), 0);
     bench.worker.stop();
-    assert_eq!(statuses(&bench.post("3")), ["400"]);
+    assert_eq!(statuses(&bench.post_that_is_unknown("3")), ["400"]);
 }
 
 #[test]
@@ -196,9 +216,10 @@ fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
         new: NewJob {
             job: job(id),
             client: name("c"),
-            request: body::decode("a job request", br#"{"task":"t"}"#).expect("a request"),
-            body: Bytes::new(),
+            task: TaskName::parse("t").expect("a name"),
+            asked_timeout: None,
             timeout: 60,
+            body: Bytes::from_static(br#"{"task":"t"}"#),
         },
         started,
         remaining: Duration::from_secs(10),
@@ -352,7 +373,7 @@ fn unfinished_jobs_take_a_bounded_number_of_bytes() {
     bench.worker.config.jobs_bytes_max = 60;
     bench.accept("1");
     bench.accept("2");
-    let did = bench.post("3");
+    let did = bench.post_that_is_unknown("3");
     let Did::Sent(_, rest) = &did[1] else { panic!("{did:?}") };
     assert!(rest[3] == "400" && rest[4].contains("\"retry\":true"), "{rest:?}");
     bench.finish("1");
@@ -370,4 +391,82 @@ fn a_job_whose_deadline_passes_while_its_start_is_written_down_does_not_start() 
     assert_eq!(bench.store(WorkerToken::Start(job("1"))), [Did::Abandoned(Abandoned::Expired)]);
     bench.finish("1");
     assert_eq!(bench.worker.running(), 0);
+}
+
+#[test]
+fn a_stopping_worker_answers_a_repeated_post_with_what_became_of_the_job() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.finish("1");
+    bench.store(WorkerToken::Finish(job("1")));
+    bench.worker.stop();
+    let asked = bench.post_that_is_looked_up("1");
+    let done = LoadedJob { payload: Some(Bytes::from_static(b"{}")) };
+    bench.worker.loaded(job("1"), name("c"), asked, Some(done));
+    assert_eq!(statuses(&bench.drain()), ["200"], "to refuse it would make it run elsewhere, too");
+}
+
+#[test]
+fn nobody_is_told_of_a_state_before_a_job_is_stored() {
+    let mut bench = Bench::new(1);
+    bench.post("1");
+    assert_eq!(bench.told(&["0x06", "c", "", "1", ""]), [], "it may still be refused");
+    bench.worker.stored(bench.now, WorkerToken::Insert(job("1")), Err(StoreFailure::Failed("disk full".into())));
+    assert_eq!(statuses(&bench.drain()), ["400"]);
+}
+
+#[test]
+fn a_request_is_kept_as_it_came_and_read_when_it_starts() {
+    let mut bench = Bench::new(1);
+    let body = r#"{"task":"t","kwargs":{"a":[1,{"b":null}]},"args":["x"],"timeout":30,"fabric":1}"#;
+    bench.told(&["0x04", "c", "", "1", body]);
+    bench.store(WorkerToken::Insert(job("1")));
+    bench.worker.stored(bench.now, WorkerToken::Start(job("1")), Ok(()));
+    let Some(WorkerOutput::Start(start)) = bench.worker.poll_output() else { panic!("it starts") };
+    assert_eq!(start.request, body::decode("a job request", body.as_bytes()).expect("a request"));
+}
+
+#[test]
+fn a_request_whose_arguments_cannot_be_read_ends_with_the_reason() {
+    let mut bench = Bench::new(1);
+    bench.told(&["0x04", "c", "", "1", r#"{"task":"t","kwargs":{"a":"\ud800"}}"#]);
+    bench.store(WorkerToken::Insert(job("1")));
+    let did = bench.store(WorkerToken::Start(job("1")));
+    assert!(matches!(&did[..], [Did::Abandoned(Abandoned::Unreadable(_))]), "{did:?}");
+    bench.finish("1");
+    assert_eq!((bench.worker.running(), bench.worker.bytes), (0, bench.worker.jobs[&job("1")].body.len()));
+}
+
+#[test]
+fn whatever_the_broker_says_shows_that_it_is_there() {
+    let mut bench = Bench::new(1);
+    for round in 0..4 {
+        bench.now += Duration::from_secs(10);
+        bench.told(&["0x06", "c", "", &format!("{round}"), ""]);
+        bench.worker.timeout(bench.now);
+        assert!(!bench.drain().contains(&Did::Reconnect));
+    }
+}
+
+#[test]
+fn a_large_result_on_a_slow_line_is_not_cut_off() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let result = format!(r#""{}""#, "x".repeat(64 << 20));
+    let reply = result_reply(&name("w"), result.as_bytes());
+    bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
+    bench.drain();
+    bench.worker.stored(bench.now, WorkerToken::Finish(job("1")), Ok(()));
+    while bench.worker.poll_output().is_some() {}
+    let began = bench.now;
+    // The broker has given the worker up and says nothing more.
+    let left = loop {
+        bench.now = bench.worker.next_deadline().expect("a deadline");
+        bench.worker.timeout(bench.now);
+        if bench.drain().contains(&Did::Reconnect) {
+            break bench.now - began;
+        }
+    };
+    // 64 MiB at 5 Mbit/s, and a hold time.
+    assert!((120..130).contains(&left.as_secs()), "{left:?}");
 }

@@ -11,8 +11,8 @@ use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Class, Ending, LoadedJob, StoreFailure, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation, WorkerToken,
-    result_reply,
+    Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
+    WorkerToken, result_reply,
 };
 
 use super::{Body, CLIENTS, JOBS, frames, job_id, pick, service_name, worker_name};
@@ -69,7 +69,7 @@ struct Run {
     now: Instant,
     store: BTreeMap<JobId, StoredJob>,
     pending: VecDeque<(WorkerStoreOperation, WorkerToken)>,
-    loads: VecDeque<(JobId, Identity)>,
+    loads: VecDeque<(JobId, Identity, Asked)>,
     started: BTreeSet<JobId>,
     /// Tasks that have not ended.
     running: BTreeSet<JobId>,
@@ -205,9 +205,9 @@ impl Run {
     }
 
     fn load_next(&mut self) {
-        if let Some((job, client)) = self.loads.pop_front() {
+        if let Some((job, client, asked)) = self.loads.pop_front() {
             let loaded = self.store.get(&job).map(|stored| LoadedJob { payload: stored.payload.clone() });
-            self.worker.loaded(job, client, loaded);
+            self.worker.loaded(job, client, asked, loaded);
         }
     }
 
@@ -225,7 +225,7 @@ impl Run {
                     }
                     per_job += 1;
                 }
-                WorkerOutput::Load { job, client } => self.loads.push_back((job, client)),
+                WorkerOutput::Load { job, client, asked } => self.loads.push_back((job, client, asked)),
                 WorkerOutput::Start(start) => {
                     per_job += 1;
                     assert!(self.inserted.contains(&start.job), "{} is stored before it runs", start.job);

@@ -157,3 +157,27 @@ fn an_acceptance_that_names_only_its_worker_is_enough() {
     bench.reply("0x05", "1", "201", json!({"worker": "a"}));
     assert_eq!(bench.client.state(&id("1")), Some(JobState::Started));
 }
+
+#[test]
+fn a_worker_that_denies_a_job_after_a_round_is_taken_at_its_word() {
+    let missing = json!({"worker":"a","uuid":"1","service":"s","status":"JOB NOT FOUND"});
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Get, "everyone is asked who has it");
+    // The 202 for the POST comes after all.
+    let body = json!({"workers":["a"],"uuid":"1","target":"any","status":"DISPATCHED","service":"s"});
+    bench.reply("0x05", "1", "202", body);
+    let sent = bench.reply("0x05", "1", "404", missing).sent;
+    assert_eq!(sent.first().map(|sent| (sent.0, &*sent.1)), Some((Command::Post, r#"["a"]"#)), "it never had it");
+}
+
+#[test]
+fn a_worker_that_could_not_be_reached_is_named_at_the_end() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    let body = json!({"workers":["a"],"uuid":"1","target":"all","status":"DISPATCHED","service":"s","unreached":["b"]});
+    bench.reply("0x05", "1", "202", body);
+    let outcome = bench.result("1", "a").outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.missing), (JobState::Failed, vec![(name("b"), Lost::Unreached)]));
+    assert!(outcome.errors[0].contains("could not reach"), "{:?}", outcome.errors);
+}

@@ -1,0 +1,130 @@
+//! What workers say: they come and go, and their answers pass on to clients.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::registry::Registration;
+use super::{Broker, BrokerNote, DISCONNECT_INTERVAL, Purpose};
+use crate::body;
+use crate::frame::{BROKER_HEADER, Command, Status};
+use crate::message::{BrokerToWorker, DecodeError, WorkerMessage, WorkerReply};
+use crate::name::{Identity, ServiceName};
+
+impl Broker {
+    pub(super) fn worker_message(&mut self, now: Instant, worker: Identity, message: WorkerMessage) {
+        match message {
+            WorkerMessage::Ready(service) => self.register(now, worker, service),
+            WorkerMessage::Keepalive(service) => {
+                if !self.registry.keepalive(now, &worker) {
+                    self.stranger(now, worker, service);
+                }
+            }
+            WorkerMessage::Disconnect(_) => {
+                if self.registry.remove(&worker) {
+                    self.note(BrokerNote::Left { worker });
+                }
+            }
+            WorkerMessage::Response(reply) => self.relay(now, worker, Command::Response, reply),
+            WorkerMessage::Event(reply) => self.relay(now, worker, Command::Event, reply),
+            WorkerMessage::Stream(reply) => self.relay(now, worker, Command::Stream, reply),
+        }
+    }
+
+    fn register(&mut self, now: Instant, worker: Identity, service: ServiceName) {
+        if self.registry.counts().0 >= self.config.workers_max && !self.registry.contains(&worker) {
+            self.count_refusal("registry_full");
+            self.note(BrokerNote::RegistryFull { worker });
+            return;
+        }
+        self.strangers.remove(&worker);
+        match self.registry.register(now, worker.clone(), service.clone()) {
+            Registration::New => self.note(BrokerNote::Registered { worker, service }),
+            Registration::Again => {}
+            Registration::Moved { from } => self.note(BrokerNote::Moved { worker, from, to: service }),
+        }
+    }
+
+    /// A worker that is not registered speaks: it is told to register, but not more than once a second.
+    fn stranger(&mut self, now: Instant, worker: Identity, service: ServiceName) {
+        if let Some(last) = self.strangers.get(&worker)
+            && now.saturating_duration_since(*last) < DISCONNECT_INTERVAL
+        {
+            return;
+        }
+        if self.strangers.len() >= self.config.strangers_max {
+            self.strangers.retain(|_, last| now.saturating_duration_since(*last) < DISCONNECT_INTERVAL);
+            if self.strangers.len() >= self.config.strangers_max {
+                return;
+            }
+        }
+        self.strangers.insert(worker.clone(), now);
+        self.counters.strangers += 1;
+        let frames = BrokerToWorker::Disconnect(service).encode();
+        self.send(worker.clone(), frames, Purpose::Disconnect);
+        self.note(BrokerNote::Stranger { worker });
+    }
+
+    fn relay(&mut self, now: Instant, worker: Identity, command: Command, reply: WorkerReply) {
+        let checked = match command {
+            Command::Stream => Ok(()),
+            Command::Response if reply.status == Status::ACCEPTED => check_accepted(&reply.payload),
+            _ => body::check_relayed(&reply.payload),
+        };
+        if let Err(error) = checked {
+            self.count_refusal(error.kind());
+            self.note(BrokerNote::Refused { peer: worker.to_string(), error });
+            return;
+        }
+        if command == Command::Event {
+            self.counters.events += 1;
+        }
+        if command == Command::Response && reply.status == Status::REFUSED {
+            // It did not take the job: a repeated POST may go to another.
+            self.remembered.forget(&reply.client, &reply.job, &worker);
+        }
+        let service = match self.registry.service_frame(&worker) {
+            Some(service) => {
+                self.registry.extend(now, &worker);
+                service
+            }
+            None => {
+                // What it has to say is for its client all the same: a large result on a slow line takes longer than the hold
+                // time. Its service is not in the message; any valid name does, as neither workers nor clients look at it.
+                let service = ServiceName::parse("unknown").expect("a valid name");
+                let frame = Bytes::copy_from_slice(service.as_str().as_bytes());
+                self.stranger(now, worker, service);
+                frame
+            }
+        };
+        let frames = vec![
+            Bytes::new(),
+            Bytes::from_static(BROKER_HEADER),
+            command.to_frame(),
+            service,
+            Bytes::copy_from_slice(reply.job.as_str().as_bytes()),
+            reply.status.to_frame(),
+            reply.payload,
+        ];
+        self.send(reply.client, frames, Purpose::Relay);
+    }
+}
+
+/// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.
+fn check_accepted(payload: &[u8]) -> Result<(), DecodeError> {
+    #[derive(serde::Deserialize)]
+    struct Worker<'a> {
+        #[serde(borrow)]
+        #[allow(dead_code, reason = "only its presence matters")]
+        worker: std::borrow::Cow<'a, str>,
+    }
+    if payload.len() > body::CHECKED_BYTES_MAX {
+        let error = format!("it has {} bytes, at most {} are looked at", payload.len(), body::CHECKED_BYTES_MAX);
+        return Err(DecodeError::Body { expected: "an acceptance", error });
+    }
+    body::check_relayed(payload)?;
+    serde_json::from_slice::<Worker<'_>>(payload).map(|_| ()).map_err(|error| DecodeError::Body {
+        expected: "an acceptance that names its worker",
+        error: error.to_string(),
+    })
+}
