@@ -95,6 +95,13 @@ impl Journal {
     pub(super) fn begin_anew(&mut self) {
         self.position = 0;
     }
+
+    /// The database has all records, and no more will come: leaves an empty file. It is not deleted, as another process may
+    /// wait for its lock.
+    pub(super) fn empty(&mut self) {
+        // Records that stay do no harm: the database knows that it has them.
+        drop(self.file.set_len(0));
+    }
 }
 
 /// Reads the records after number `applied` of a journal that another process may be writing. Called while the database is

@@ -305,6 +305,9 @@ impl<S: Schema> Drop for SqliteStore<S> {
     fn drop(&mut self) {
         // An error loses nothing: what is noted stays so, and the next process takes it over.
         drop(self.settle());
+        if let Some(journal) = self.journal.as_mut().filter(|_| self.noted.is_empty()) {
+            journal.empty();
+        }
     }
 }
 
