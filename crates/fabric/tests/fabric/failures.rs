@@ -10,7 +10,7 @@ use norfab_fabric::broker::BrokerInformation;
 use norfab_fabric::client::{ClientHandle, ClientOptions, SubmitError};
 use norfab_jobs::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
-    Outcome, Pruned, QueryError, Retention, SetAside, SqliteClientStore, Statistics, Store, StoreError,
+    Outcome, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
 };
 use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::{ClientConfig, JobUpdate};
@@ -242,30 +242,6 @@ fn a_result_beyond_what_fits_into_a_message_is_replaced_whatever_the_inventory_s
             }
         };
         assert!(String::from_utf8_lossy(&payload[..payload.len().min(4096)]).contains("result_bytes_max"));
-    });
-}
-
-#[test]
-fn submissions_with_an_id_that_is_in_use_take_no_place_for_ever() {
-    runtime().block_on(async {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("jobs.db");
-        let network = MemoryNetwork::new();
-        let client = client_at(&network, SqliteClientStore::open(&path, "now").expect("a store"));
-        let id = client.submit(spec("ok")).await.expect("taken").id().clone();
-        client.stop().await;
-        drop(client);
-        let client = client_at(&network, SqliteClientStore::open(&path, "now").expect("a store"));
-        for _ in 0..=norfab_fabric::client::CLIENT_QUEUE_COMMANDS {
-            let mut job = spec("ok");
-            job.id = Some(id.clone());
-            match client.submit(job).await {
-                Err(SubmitError::Refused(_)) => {}
-                other => panic!("{:?}", other.err()),
-            }
-        }
-        assert!(client.submit(spec("ok")).await.is_ok());
-        client.stop().await;
     });
 }
 
