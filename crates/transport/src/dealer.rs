@@ -36,6 +36,9 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// Routing ids have 1 to 255 bytes.
 const ROUTING_ID_BYTES_MAX: usize = 255;
 
+/// Shortest pause before a thread is asked for again.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+
 /// Statuses that nobody has read yet. Of those beyond the oldest go: the latest are the ones that matter.
 const STATUSES_MAX: usize = 16;
 
@@ -61,7 +64,12 @@ pub struct Dealer {
     drained: bool,
 }
 
+/// Waits that others may interrupt before a pause without a thread is over: an owner that is busy looks often.
+const INTERRUPTIONS_MAX: u32 = 1000;
+
 enum Phase {
+    /// Waiting for the pause to end, in `wait`: there was no thread to be had that would tell. Interrupted so often so far.
+    Stuck { pause: Duration, interrupted: u32 },
     /// Waiting for the pause to end and for addresses.
     Dialling(Dial),
     /// Waiting for a handshake; the alarm ends one that libzmq would wait for without end.
@@ -87,13 +95,12 @@ impl Dealer {
             return Err(LinkError::RoutingId { length: routing_id.len() });
         }
         let waker = Waker::new()?;
-        let dial = Dial::start(&endpoint, Duration::ZERO, waker.clone())?;
         let mut dealer = Self {
             context: context.clone(),
             endpoint,
             routing_id: routing_id.to_vec(),
             options,
-            phase: Phase::Dialling(dial),
+            phase: Phase::Stuck { pause: Duration::ZERO, interrupted: 0 },
             candidates: VecDeque::new(),
             failure: None,
             failed_rounds: 0,
@@ -112,6 +119,12 @@ impl Dealer {
         loop {
             match &mut self.phase {
                 Phase::Connected(_) => return Ok(()),
+                Phase::Stuck { pause, interrupted } => {
+                    if !pause.is_zero() && *interrupted < INTERRUPTIONS_MAX {
+                        return Ok(());
+                    }
+                    self.dial(Duration::ZERO);
+                }
                 Phase::Dialling(dial) => match dial.candidates() {
                     None => return Ok(()),
                     Some(Ok(candidates)) => {
@@ -122,7 +135,7 @@ impl Dealer {
                     Some(Err(error)) => {
                         let endpoint = self.endpoint.to_string();
                         self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                        self.next_round(self.options.link.reconnect_delay_max)?;
+                        self.next_round(self.options.link.reconnect_delay_max);
                     }
                 },
                 Phase::Connecting(attempt, alarm) => {
@@ -156,7 +169,7 @@ impl Dealer {
                 // Most likely the process has no more descriptors; it may have some later.
                 Err(error) => {
                     self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                    self.next_round(self.options.link.reconnect_delay_max)?;
+                    self.next_round(self.options.link.reconnect_delay_max);
                 }
             }
             return Ok(());
@@ -173,7 +186,8 @@ impl Dealer {
             }
         };
         self.report(status);
-        self.next_round(longest_pause)
+        self.next_round(longest_pause);
+        Ok(())
     }
 
     fn attempt(&self, candidate: &str) -> Result<Phase, LinkError> {
@@ -225,14 +239,26 @@ impl Dealer {
             Some(unread) => drop(self.statuses.remove(unread)),
             None => self.report(LinkStatus::Disconnected),
         }
-        self.next_round(self.options.link.reconnect_delay_max)
+        self.next_round(self.options.link.reconnect_delay_max);
+        Ok(())
     }
 
-    fn next_round(&mut self, longest_pause: Duration) -> Result<(), LinkError> {
+    fn next_round(&mut self, longest_pause: Duration) {
         let pause = pause(self.options.link.reconnect_delay_first, longest_pause, self.failed_rounds);
         self.failed_rounds = self.failed_rounds.saturating_add(1);
-        self.phase = Phase::Dialling(Dial::start(&self.endpoint, pause, self.waker.clone())?);
-        Ok(())
+        self.dial(pause);
+    }
+
+    /// Looks up the addresses after a pause. A system that has no more threads may have some later.
+    fn dial(&mut self, pause: Duration) {
+        self.phase = match Dial::start(&self.endpoint, pause, self.waker.clone()) {
+            Ok(dial) => Phase::Dialling(dial),
+            Err(error) => {
+                self.report(LinkStatus::Unreachable { endpoint: self.endpoint.to_string(), reason: error.to_string() });
+                let pause = pause.max(self.options.link.reconnect_delay_first).max(PAUSE_MIN);
+                Phase::Stuck { pause, interrupted: 0 }
+            }
+        };
     }
 
     fn report(&mut self, status: LinkStatus) {
@@ -316,17 +342,27 @@ impl DealerLink for Dealer {
         let sleeper = self.waker.sleeper();
         // While it waits for addresses, the thread that looks them up wakes the owner.
         let (count, watched) = match &self.phase {
-            Phase::Dialling(_) => (1, sleeper),
+            Phase::Stuck { .. } | Phase::Dialling(_) => (1, sleeper),
             Phase::Connecting(attempt, _) => (2, attempt.fd()),
             Phase::Connected(socket) => (2, socket.fd()),
         };
         let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&watched, PollFlags::IN)];
-        sleep(&mut descriptors[..count], timeout)?;
+        let pause = match &self.phase {
+            Phase::Stuck { pause, .. } if timeout.is_none_or(|timeout| timeout >= *pause) => Some(*pause),
+            _ => None,
+        };
+        sleep(&mut descriptors[..count], pause.or(timeout))?;
         let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
+        if let Phase::Stuck { pause: left, interrupted } = &mut self.phase {
+            *interrupted += 1;
+            if pause.is_some() && !woken {
+                *left = Duration::ZERO;
+            }
+        }
         match &self.phase {
             Phase::Connected(socket) if reported && want_write => self.drained = look(socket, &mut ready)?,
             Phase::Connected(_) => ready.readable = reported,
-            Phase::Dialling(_) | Phase::Connecting(..) => {}
+            Phase::Stuck { .. } | Phase::Dialling(_) | Phase::Connecting(..) => {}
         }
         ready.woken = woken && self.waker.take();
         // After the wake-up was taken: it may have been meant for this.
@@ -345,8 +381,8 @@ impl DealerLink for Dealer {
         if let Phase::Dialling(dial) = &mut self.phase {
             dial.hurry();
         } else {
-            let dial = Phase::Dialling(Dial::start(&self.endpoint, Duration::ZERO, self.waker.clone())?);
-            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, dial) {
+            let at_once = Phase::Stuck { pause: Duration::ZERO, interrupted: 0 };
+            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, at_once) {
                 socket.close(RECONNECT_LINGER);
             }
         }
@@ -392,5 +428,46 @@ mod tests {
                 assert!(pause >= expected / 2 && pause <= expected, "{failed_rounds}: {pause:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_link_goes_on_when_the_system_has_no_more_threads_and_connects_when_it_has() {
+        use crate::options::RouterOptions;
+        use crate::router::Router;
+        use crate::{LinkOptions, RouterLink};
+
+        let context = Context::new().expect("a context");
+        let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
+        let listen = |endpoint: &str| {
+            let options = || RouterOptions { link: link.clone(), ..RouterOptions::default() };
+            // The port may still be held for a moment.
+            (0..1000).find_map(|_| {
+                let router = Router::bind(&context, endpoint, options());
+                router.map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok()
+            })
+        };
+        let router = listen("tcp://127.0.0.1:*").expect("a router");
+        let endpoint = router.endpoint();
+        let options = DealerOptions { link: link.clone(), keys: None };
+        let mut dealer = Dealer::connect(&context, &endpoint, b"w", options).expect("a dealer");
+        let mut until = |done: &dyn Fn(&LinkStatus) -> bool| {
+            for _ in 0..1000 {
+                dealer.wait(Some(Duration::from_millis(20)), false).expect("it goes on");
+                assert_eq!(dealer.try_receive().expect("it goes on"), None);
+                while let Some(status) = dealer.next_status() {
+                    if done(&status) {
+                        return;
+                    }
+                }
+            }
+            panic!("it never came");
+        };
+        until(&|status| *status == LinkStatus::Connected);
+        crate::dial::NO_THREADS.set(true);
+        drop(router);
+        until(&|status| matches!(status, LinkStatus::Unreachable { reason, .. } if reason.contains("thread")));
+        let _router = listen(&endpoint).expect("a router");
+        crate::dial::NO_THREADS.set(false);
+        until(&|status| *status == LinkStatus::Connected);
     }
 }
