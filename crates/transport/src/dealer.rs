@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +19,9 @@ use crate::dial::Dial;
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
 use crate::ffi;
+use crate::lent::{Lent, Total};
 use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
-use crate::message::FrameReader;
+use crate::message::{FrameReader, lent_bytes};
 use crate::monitor::{Monitored, Outcome};
 use crate::options::{DealerOptions, RECONNECT_LINGER};
 use crate::router::{configure, wants_ipv6};
@@ -60,6 +62,11 @@ pub struct Dealer {
     announced: bool,
     reader: FrameReader,
     waker: Waker,
+    /// What waits in libzmq on the current connection, in bytes.
+    lent: Arc<Lent>,
+    lent_total: Arc<Total>,
+    /// The last message was not taken because too many bytes wait.
+    lent_too_much: bool,
     /// See `Router`.
     drained: bool,
 }
@@ -95,6 +102,7 @@ impl Dealer {
             return Err(LinkError::RoutingId { length: routing_id.len() });
         }
         let waker = Waker::new()?;
+        let lent_total = Total::new(options.link.send_queue_bytes_total, waker.clone());
         let mut dealer = Self {
             context: context.clone(),
             endpoint,
@@ -108,6 +116,9 @@ impl Dealer {
             announced: false,
             reader: FrameReader::new(),
             waker,
+            lent: Lent::new(0, Arc::clone(&lent_total)),
+            lent_total,
+            lent_too_much: false,
             drained: false,
         };
         dealer.advance()?;
@@ -221,6 +232,10 @@ impl Dealer {
             && let Some(socket) = attempt.release()
         {
             self.phase = Phase::Connected(socket);
+            // What lingers on the connection before is counted there.
+            self.lent_total = Total::new(self.options.link.send_queue_bytes_total, self.waker.clone());
+            self.lent = Lent::new(self.options.link.send_queue_bytes, Arc::clone(&self.lent_total));
+            self.lent_too_much = false;
             self.candidates.clear();
             self.failure = None;
             self.failed_rounds = 0;
@@ -289,9 +304,16 @@ impl DealerLink for Dealer {
         let [first @ .., last] = frames else {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         };
+        self.lent_too_much = match lent_bytes(frames) {
+            0 => false,
+            large => !self.lent.has_room(large),
+        };
+        if self.lent_too_much {
+            return Err(SendError::Full);
+        }
         self.drained = false;
         for (sent, frame) in first.iter().enumerate() {
-            if let Err(errno) = socket.send_part(frame, true) {
+            if let Err(errno) = socket.send_part(frame, true, &self.lent) {
                 if sent > 0 {
                     // The connection ended in the middle. libzmq has dropped the parts before and drops all up to the end
                     // of the message, so it must have an end.
@@ -300,7 +322,7 @@ impl DealerLink for Dealer {
                 return Err(send_error(errno));
             }
         }
-        socket.send_part(last, false).map_err(send_error)
+        socket.send_part(last, false, &self.lent).map_err(send_error)
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
@@ -323,11 +345,17 @@ impl DealerLink for Dealer {
         self.advance()?;
         let mut ready = Ready::default();
         // A connection that the owner does not know of takes nothing.
-        let want_write = want_write && self.announced;
+        let mut want_write = want_write && self.announced;
+        if want_write && self.lent_too_much {
+            self.lent_total.want();
+            // Half of the room, so that a large message is not tried for each small one that leaves.
+            ready.writable = self.lent.has_room(self.options.link.send_queue_bytes / 2);
+            want_write = false;
+        }
         let look = |socket: &Socket, ready: &mut Ready| -> Result<bool, LinkError> {
             let events = socket.events()?;
             ready.readable = events & ffi::ZMQ_POLLIN != 0;
-            ready.writable = want_write && events & ffi::ZMQ_POLLOUT != 0;
+            ready.writable |= want_write && events & ffi::ZMQ_POLLOUT != 0;
             Ok(!ready.readable)
         };
         if let Phase::Connected(socket) = &self.phase
