@@ -12,8 +12,13 @@ use crate::process::{root, target, works};
 /// The environments, each with a file of pinned requirements in `tests/peers/python/requirements`.
 const ENVIRONMENTS: &[&str] = &["py-0.21.2", "py-0.25.0", "py-nornir"];
 
-/// Interpreters that are tried in this order. Python NorFab wants 3.10 to 3.14, the simulated devices 3.11 or 3.12,
-/// and the pins were resolved for 3.11.
+/// What the pins were resolved for. The simulated devices have no release that takes 3.13.
+const VERSIONS: &str = "Python 3.11 or 3.12";
+
+/// Succeeds where an interpreter is one of [`VERSIONS`] and can make environments. `.ci/run` asks the same.
+const FITS: &str = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))";
+
+/// Interpreters that are tried in this order.
 const INTERPRETERS: &[&str] = &["python3.11", "python3", "python3.12"];
 
 /// The folder of the environments.
@@ -100,13 +105,24 @@ impl Environment {
     }
 }
 
+/// Whether the environments are there or could be made: known before anything long begins.
+pub fn check() -> Result<(), Failure> {
+    for name in ENVIRONMENTS {
+        if !Environment::load(name)?.is_made() {
+            return interpreter().map(|interpreter| println!("{interpreter} makes them"));
+        }
+    }
+    println!("they are there");
+    Ok(())
+}
+
 /// The first interpreter that can make environments.
 fn interpreter() -> Result<&'static str, Failure> {
-    let fits = "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))";
-    let found = INTERPRETERS.iter().find(|name| works(Command::new(name).args(["-c", fits])));
+    let found = INTERPRETERS.iter().find(|name| works(Command::new(name).args(["-c", FITS])));
     found.copied().ok_or_else(|| {
         format!(
-            "no Python 3.11 or 3.12 with venv among {}; on Debian 12 `apt-get install python3-venv` brings it",
+            "the peer tests need {VERSIONS} with venv, and none of {} is that: on Debian 12 `apt-get install python3-venv` \
+             brings it; elsewhere install one beside the system's own, so that it is found under its name",
             INTERPRETERS.join(", ")
         )
     })
@@ -127,4 +143,17 @@ fn logged(command: &mut Command, log: &Path) -> Result<(), Failure> {
     let lines: Vec<&str> = said.lines().collect();
     let last = lines[lines.len().saturating_sub(20)..].join("\n  ");
     Err(format!("{command:?}: {status}\n  {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_and_checks_name_the_interpreters_that_are_taken() {
+        let text = |file: &str| fs::read_to_string(root().join(file)).expect("it is there");
+        assert!(text("CONTRIBUTING.md").contains(VERSIONS));
+        assert!(text(".ci/run").contains(VERSIONS));
+        assert!(text(".ci/run").contains(FITS));
+    }
 }

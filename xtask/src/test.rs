@@ -15,6 +15,7 @@ struct Step {
 /// The steps. The cheap ones come first; the tests come last, so that their summary ends the output.
 const STEPS: &[Step] = &[
     Step { name: "format", what: "formatting", run: format },
+    Step { name: "python", what: "Python for the environments", run: peers::check },
     Step { name: "sources", what: "rules for source files", run: sources::check },
     Step { name: "licences", what: "licences of dependencies", run: licences::check },
     Step { name: "duplicates", what: "versions of dependencies", run: duplicates::check },

@@ -82,6 +82,21 @@ impl Outbox {
         });
     }
 
+    /// Throws away the first message of a job if it still waits for company: what follows says more.
+    pub(crate) fn withdraw(&mut self, job: &JobId) {
+        if self.company_until.is_none() {
+            return;
+        }
+        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.as_ref() == Some(job))
+            && let Some(waiting) = self.queue.remove(index)
+        {
+            self.bytes -= size(&waiting.frames);
+        }
+        if self.queue.is_empty() {
+            self.company_until = None;
+        }
+    }
+
     /// Hands over as much as the link takes. Errors: the link is broken.
     pub(crate) fn flush(&mut self, now: Instant, link: &mut dyn DealerLink) -> Result<(), LinkError> {
         for urgent in [&mut self.first, &mut self.beat] {
@@ -213,6 +228,21 @@ mod tests {
         bench.push("200", Class::Data);
         assert_eq!(bench.flush(), ["201", "event", "200"]);
         assert_eq!(bench.outbox.deadline(), None);
+    }
+
+    #[test]
+    fn a_word_that_a_result_makes_pointless_does_not_leave_if_it_still_waits() {
+        let job = JobId::parse("1").expect("a name");
+        let mut bench = Bench::new();
+        let word = || vec![bytes::Bytes::from_static(b"201")];
+        bench.outbox.push(bench.now, word(), Class::Unhurried, Some(job.clone()), None);
+        bench.push("event", Class::Unhurried);
+        bench.outbox.withdraw(&job);
+        bench.push("200", Class::Data);
+        assert_eq!(bench.flush(), ["event", "200"]);
+        bench.outbox.push(bench.now, word(), Class::Unhurried, Some(job.clone()), None);
+        bench.outbox.withdraw(&job);
+        assert_eq!((bench.outbox.deadline(), bench.outbox.is_empty()), (None, true));
     }
 
     #[test]

@@ -48,15 +48,6 @@ impl Directories {
         Ok(self.files().join("worker").join(folder_name(name)?))
     }
 
-    /// The job database of a worker.
-    ///
-    /// # Errors
-    ///
-    /// As [`worker`](Self::worker).
-    pub fn worker_database(&self, name: &str) -> Result<PathBuf, InventoryError> {
-        Ok(self.worker(name)?.join(format!("{name}.db")))
-    }
-
     /// `__norfab__/files/client/NAME`.
     ///
     /// # Errors
@@ -66,15 +57,6 @@ impl Directories {
         Ok(self.files().join("client").join(folder_name(name)?))
     }
 
-    /// The job database of a client.
-    ///
-    /// # Errors
-    ///
-    /// As [`worker`](Self::worker).
-    pub fn client_database(&self, name: &str) -> Result<PathBuf, InventoryError> {
-        Ok(self.client(name)?.join(format!("{name}.db")))
-    }
-
     /// `__norfab__/files/client/NAME/fetchedfiles`.
     ///
     /// # Errors
@@ -82,16 +64,6 @@ impl Directories {
     /// As [`worker`](Self::worker).
     pub fn fetched_files(&self, client: &str) -> Result<PathBuf, InventoryError> {
         Ok(self.client(client)?.join("fetchedfiles"))
-    }
-
-    /// The log of a role, such as `worker` with the name of the worker or `broker` with `NFPBroker`.
-    ///
-    /// # Errors
-    ///
-    /// As [`worker`](Self::worker), also for the role.
-    pub fn log(&self, role: &str, name: &str) -> Result<PathBuf, InventoryError> {
-        let (role, name) = (folder_name(role)?, folder_name(name)?);
-        Ok(self.logs().join(format!("{role}-{name}.jsonl")))
     }
 }
 
@@ -135,14 +107,11 @@ mod tests {
         assert_eq!(shown(directories.broker()), "/lab/__norfab__/files/broker");
         assert_eq!(shown(private_keys(&directories.broker())), "/lab/__norfab__/files/broker/private_keys");
         assert_eq!(
-            shown(directories.worker_database("nornir-worker-1").unwrap()),
-            "/lab/__norfab__/files/worker/nornir-worker-1/nornir-worker-1.db"
+            shown(directories.worker("nornir-worker-1").unwrap()),
+            "/lab/__norfab__/files/worker/nornir-worker-1"
         );
         assert_eq!(shown(directories.fetched_files("c 1").unwrap()), "/lab/__norfab__/files/client/c 1/fetchedfiles");
-        assert_eq!(
-            shown(directories.log("broker", "NFPBroker").unwrap()),
-            "/lab/__norfab__/logs/broker-NFPBroker.jsonl"
-        );
+        assert_eq!(shown(directories.logs()), "/lab/__norfab__/logs");
     }
 
     #[test]
@@ -151,7 +120,6 @@ mod tests {
         for name in ["", ".", "..", "a/b", "../x", "a\\b", "a\0b", "a\nb", "/etc", &"x".repeat(201)] {
             assert!(directories.worker(name).is_err(), "{name:?}");
             assert!(directories.client(name).is_err(), "{name:?}");
-            assert!(directories.log("worker", name).is_err(), "{name:?}");
         }
         for name in ["a", "...", ".a", "ünï", "a b", "w-1"] {
             assert!(directories.worker(name).is_ok(), "{name:?}");

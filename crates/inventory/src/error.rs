@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use norfab_secrets::MASK;
 use serde_json::Value;
 
 use crate::key_path::KeyPath;
@@ -188,6 +189,12 @@ pub enum ValueProblem {
         /// What is there.
         found: String,
     },
+    /// Whoever uses the value cannot.
+    #[error("{problem}")]
+    Refused {
+        /// What was expected and found.
+        problem: String,
+    },
     /// The key is needed and missing.
     #[error("missing: add {example}")]
     Missing {
@@ -238,6 +245,16 @@ fn prefix(key: &KeyPath) -> String {
 
 /// Longest piece of a value that an error shows, in characters: enough to find it.
 const SHOWN_CHARACTERS_MAX: usize = 60;
+
+/// A value in the words of an error; a secret's type only.
+pub(crate) fn shown_at(path: &KeyPath, value: &Value) -> String {
+    match value {
+        Value::String(text) if path.is_secret() && !text.is_empty() => format!("text {MASK}"),
+        Value::Number(_) if path.is_secret() => format!("the number {MASK}"),
+        Value::Bool(_) if path.is_secret() => format!("the flag {MASK}"),
+        other => shown(other),
+    }
+}
 
 /// A value in the words of an error.
 pub(crate) fn shown(value: &Value) -> String {

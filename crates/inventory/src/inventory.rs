@@ -188,15 +188,15 @@ impl Inventory {
         self.root.get(name).cloned().unwrap_or_else(|| Value::Object(Map::new()))
     }
 
-    /// The names of all sections, also of those that we do not know, in the order of the file.
-    pub fn section_names(&self) -> impl Iterator<Item = &str> {
-        self.root.keys().map(String::as_str)
-    }
-
     /// The patterns of the `workers` section and what they list, unchecked, in the order of the file.
     pub fn workers(&self) -> impl Iterator<Item = (&str, &Value)> {
         let section = self.root.get("workers").and_then(Value::as_object);
         section.into_iter().flatten().map(|(pattern, listed)| (pattern.as_str(), listed))
+    }
+
+    /// An error about what stands at `path`, found by whoever uses the value; `problem` says what was expected and found.
+    pub fn error_at(&self, path: &KeyPath, problem: impl Into<String>) -> InventoryError {
+        self.origin().error(path, ValueProblem::Refused { problem: problem.into() })
     }
 
     pub(crate) fn origin(&self) -> Origin<'_> {

@@ -39,6 +39,13 @@ impl KeyPath {
         path
     }
 
+    /// Whether what stands at this path is a secret: because of its key, or of one around it. The broker's public key is none
+    /// under its older name either.
+    pub fn is_secret(&self) -> bool {
+        let public = self.to_string() == "broker.shared_key";
+        !public && self.steps.iter().any(|step| matches!(step, Step::Key(key) if norfab_secrets::is_secret(key)))
+    }
+
     pub(crate) fn push_key(&mut self, key: &str) {
         self.steps.push(Step::Key(key.to_owned()));
     }

@@ -36,7 +36,7 @@ pub use error::{InventoryError, ValueProblem, YamlProblem};
 pub use inventory::{Inventory, LoadOptions};
 pub use key_path::{KeyPath, Lines};
 pub use location::{Location, Source};
-pub use masked::{MASK, is_secret, masked_value};
+pub use masked::masked_inventory;
 pub use merge::merge_into;
 pub use sample::create_environment;
 pub use template::Environment;

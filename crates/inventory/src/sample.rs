@@ -16,7 +16,7 @@ broker:
   # Where the broker listens and where workers and clients find it.
   endpoint: "tcp://127.0.0.1:5555"
   # All messages are encrypted. On another machine, paste the line that `norfab broker-key` prints here:
-  # curve_public_key: "..."
+  # shared_key: '...'
   # Addresses that may connect; all of them unless listed:
   # ip_allowlist: ["127.0.0.1"]
 
@@ -108,5 +108,12 @@ fn write(file: &Path, text: &str, force: bool) -> io::Result<()> {
         use std::os::unix::fs::OpenOptionsExt;
         options.mode(DOTENV_MODE);
     }
-    options.open(file)?.write_all(text.as_bytes())
+    let mut opened = options.open(file)?;
+    #[cfg(unix)]
+    if file.file_name().is_some_and(|name| name == DOTENV_FILE) {
+        use std::os::unix::fs::PermissionsExt;
+        // One that was there keeps its mode otherwise.
+        opened.set_permissions(fs::Permissions::from_mode(DOTENV_MODE))?;
+    }
+    opened.write_all(text.as_bytes())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::error::{InventoryError, ValueProblem, shown};
+use crate::error::{InventoryError, ValueProblem, shown_at};
 use crate::key_path::{KeyPath, Lines};
 use crate::location::{Location, Source};
 
@@ -28,7 +28,7 @@ impl Origin<'_> {
     }
 
     pub(crate) fn unexpected(&self, path: &KeyPath, expected: &'static str, found: &Value) -> InventoryError {
-        self.error(path, ValueProblem::Unexpected { expected, found: shown(found) })
+        self.error(path, ValueProblem::Unexpected { expected, found: shown_at(path, found) })
     }
 }
 

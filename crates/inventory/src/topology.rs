@@ -11,7 +11,7 @@ use crate::section::{Origin, Section};
 use crate::warning::{Warning, WarningKind};
 use crate::worker_data::FILESHARING_WORKER;
 
-/// How long the workers may take to start, unless the inventory says otherwise; NorFab's default.
+/// How long a group of workers may take to start, unless the inventory says otherwise; NorFab's default.
 pub const WORKERS_INIT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A worker to start and what must run before it.
@@ -33,7 +33,7 @@ pub struct Topology {
     /// Pause between two starts. NorFab waits half a second, because each of its workers is a new Python process;
     /// ours have no such cost, so the default is no pause.
     pub workers_start_interval: Duration,
-    /// How long all workers together may take to start.
+    /// How long a group of workers may take to start before the next one starts all the same.
     pub workers_init_timeout: Duration,
 }
 

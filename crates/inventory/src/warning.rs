@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use norfab_secrets::MASK;
+
 use crate::location::Location;
 
 /// Something to tell the user about a file that could be loaded.
@@ -32,6 +34,8 @@ pub enum WarningKind {
         /// What YAML 1.2 makes of it, as JSON.
         yaml_1_2: String,
     },
+    /// As [`Yaml12Differs`](Self::Yaml12Differs), for a secret: what it is is not told.
+    SecretYaml12Differs,
     /// An infinity or a not-a-number, for which JSON has no spelling: loaded as null.
     NotFinite {
         /// The scalar as written.
@@ -69,6 +73,12 @@ impl fmt::Display for Warning {
                 "{text} is read as {meaning} (YAML 1.1); YAML 1.2 reads {yaml_1_2}: write {} or quote it",
                 if meaning.starts_with('"') { yaml_1_2 } else { meaning }
             ),
+            WarningKind::SecretYaml12Differs => {
+                write!(
+                    formatter,
+                    "{MASK} is read in another way by YAML 1.2 (this is YAML 1.1): quote it if it is text"
+                )
+            }
             WarningKind::NotFinite { text } => {
                 write!(formatter, "{text} has no spelling in JSON and is read as null: quote it to keep the text")
             }

@@ -76,6 +76,41 @@ impl Inventory {
         Ok((!merged.is_empty()).then_some(WorkerData { value: Value::Object(merged), files, warnings }))
     }
 
+    /// An error about `value`, which stands under `key` in the data of the worker `name`, where that value comes from a file that can
+    /// be named; `None` where this inventory has it from nowhere. `problem` says what was expected and found.
+    pub fn worker_error_at(
+        &self,
+        name: &str,
+        key: &str,
+        value: &Value,
+        problem: impl Into<String>,
+    ) -> Option<InventoryError> {
+        let mut found = None;
+        // What is merged last wins; files may have changed since.
+        for item in self.worker_items(name).ok()? {
+            match &item.value {
+                Value::Object(entries) if entries.get(key) == Some(value) => {
+                    let location = self.origin().location(&item.path.key(key));
+                    found = Some((location, item.path.key(key)));
+                }
+                Value::String(path) => {
+                    let Ok(loaded) = self.worker_file(&self.base_dir().join(path), &item.path) else { continue };
+                    if loaded.document.value.get(key) == Some(value) {
+                        let path = KeyPath::root().key(key);
+                        found = Some((loaded.source.maybe_line(loaded.document.lines.line(&path)), path));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (location, key) = found?;
+        Some(InventoryError::Value {
+            location,
+            key,
+            problem: Box::new(ValueProblem::Refused { problem: problem.into() }),
+        })
+    }
+
     /// The items of all matching patterns, each once.
     fn worker_items(&self, name: &str) -> Result<Vec<Item>, InventoryError> {
         let mut items: Vec<Item> = Vec::new();

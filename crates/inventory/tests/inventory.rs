@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use norfab_inventory::{
-    Environment, FILESHARING_WORKER, Inventory, InventoryError, LoadOptions, MASK, TopologyWorker, create_environment,
+    Environment, FILESHARING_WORKER, Inventory, InventoryError, LoadOptions, TopologyWorker, create_environment,
 };
+use norfab_secrets::MASK;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -376,6 +377,42 @@ fn a_fresh_environment_loads_without_warnings_and_is_not_overwritten() {
     );
     assert!(!files[1].exists(), "nothing is written when something is in the way");
     assert_eq!(fs::read_to_string(&files[0]).unwrap(), "mine");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::write(&files[1], "").unwrap();
+        fs::set_permissions(&files[1], fs::Permissions::from_mode(0o644)).unwrap();
+    }
     assert_eq!(create_environment(&lab, true).unwrap(), files);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(fs::metadata(&files[1]).unwrap().permissions().mode() & 0o777, 0o600, "also where there was one");
+    }
     assert!(fs::read_to_string(&files[0]).unwrap().contains("endpoint"));
+}
+
+#[test]
+fn neither_warnings_nor_errors_tell_secrets() {
+    let told = |lines: &str| {
+        let text = format!("broker: {{endpoint: 'tcp://127.0.0.1:5555'}}\nclient:\n{lines}");
+        match load(&text) {
+            Ok(inventory) => inventory.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+            Err(error) => error.to_string(),
+        }
+    };
+    for value in
+        ["0755", "1_2_3", "99999999999999999999", "!!int s3cret", "!!float 1_x", "!!timestamp s3cret", "2001-99-99"]
+    {
+        for (line, lines) in
+            [(3, format!("  password: {value}\n")), (4, format!("  credentials:\n    - {{name: {value}}}\n"))]
+        {
+            let told = told(&lines);
+            assert!(told.contains("********") && told.contains(&format!(":{line}: ")), "{told}");
+            for part in ["0755", "493", "1_2_3", "123", "9999", "s3cret", "1_x", "99-99"] {
+                assert!(!told.contains(part), "{told}");
+            }
+        }
+    }
+    assert!(told("  name: 0755\n").contains("0755 is read as 493"));
 }

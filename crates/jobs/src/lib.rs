@@ -13,8 +13,8 @@
 //! 5. [`retention`]: what is forgotten, and when.
 //!
 //! What a confirmation means: the operation survives the death of the process (kill -9 included). A few small operations are
-//! noted in a journal beside the database first, `jobs.db-noted`, and go into it many at a time: other processes read them
-//! at most 256 operations later, and at once when there is a pause. SQLite runs in WAL mode with `synchronous = NORMAL`, so
+//! noted in a journal beside the database first, `jobs.db-noted`, and go into it many at a time, and when there is a pause.
+//! SQLite runs in WAL mode with `synchronous = NORMAL`, so
 //! after a loss of power the database is whole but may lack the last moments.
 //!
 //! Times are seconds of the Unix epoch as `f64`, given by the caller; nothing here reads a clock.

@@ -12,7 +12,7 @@ use samples::*;
 const JOBS: usize = 6;
 
 /// Lists of operations that are tried.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 60;
 
 /// Numbers that look like chance: each seed gives the same list every time.
 struct Chance(u64);

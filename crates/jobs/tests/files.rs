@@ -192,7 +192,7 @@ fn another_process_may_read_and_prune_meanwhile() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
     let mut one = SqliteClientStore::open(&path, STAMP).expect("a database");
-    let mut other = SqliteClientStore::open(&path, STAMP).expect("a database");
+    let mut other = SqliteClientStore::open_beside(&path, STAMP).expect("a database");
     one.apply(&[client_insert(1), client_insert(2), progress(2, ClientState::Failed)]).expect("a batch");
     assert_eq!(one.statistics().expect("a query").total_jobs(), 2);
     assert_eq!(other.unfinished(None, 10).expect("a query").len(), 1);
@@ -208,11 +208,39 @@ fn what_another_process_wrote_counts() {
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     assert_eq!(store.apply(&[worker_insert(1), worker_event(1, "first")]), Ok(vec![Ok(()), Ok(())]));
     store.settle().expect("space");
-    let mut other = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    let mut other = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
     let theirs = [worker_event(1, "theirs"), finish(1, WorkerState::Completed, b"{}")];
     assert_eq!(other.apply(&theirs), Ok(vec![Ok(()), Ok(())]));
     let ours = [worker_event(1, "ours"), state(1, WorkerState::Started, 1.0)];
     assert!(matches!(store.apply(&ours).expect("a batch")[..], [Ok(()), Err(OperationError::Final { .. })]));
     let found = store.job(&id(1)).expect("a query").expect("a job");
     assert_eq!(found.events, ["first", "theirs", "ours"]);
+}
+
+#[test]
+fn who_looks_at_the_jobs_of_a_dead_owner_takes_over_what_it_noted_and_lets_go() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    store.apply(&[worker_insert(1)]).expect("a batch");
+    let mut beside = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
+    assert!(beside.job(&id(1)).expect("a query").is_some(), "the owner lives and has it noted");
+    assert_eq!(beside.list(&WorkerJobFilter::default()).expect("a query").len(), 1);
+    assert!(!store.is_settled());
+    store.apply(&[state(1, WorkerState::Started, 1.0)]).expect("a batch");
+    assert_eq!(beside.job(&id(1)).expect("a query").expect("a job").job.state, WorkerState::Started);
+    // As its files would be after kill -9.
+    let dead = folder.path().join("dead.db");
+    for suffix in ["", "-wal", "-noted"] {
+        let of = |name: &str| folder.path().join(format!("{name}.db{suffix}"));
+        std::fs::copy(of("jobs"), of("dead")).expect("a copy");
+    }
+    store.settle().expect("space");
+    assert!(beside.job(&id(1)).expect("a query").is_some());
+    let mut beside = SqliteWorkerStore::open_beside(&dead, STAMP).expect("a database");
+    assert!(beside.job(&id(1)).expect("a query").is_some());
+    // Had it kept the lock, this owner would note nothing and show its change at once.
+    let mut owner = SqliteWorkerStore::open(&dead, STAMP).expect("a database");
+    owner.apply(&[worker_insert(2)]).expect("a batch");
+    assert!(!owner.is_settled());
 }

@@ -81,7 +81,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
         let mut fields = EventFields::default();
         event.record(&mut fields);
         let level = if fields.critical { gravest } else { Level::from(*metadata.level()) };
-        let wanted: Vec<&Output> = self.outputs().filter(|output| level >= output.level).collect();
+        let terminal = self.terminal.iter().filter(|_| !fields.told);
+        let wanted: Vec<&Output> = self.files.iter().chain(terminal).filter(|output| level >= output.level).collect();
         if wanted.is_empty() {
             return;
         }
@@ -181,6 +182,8 @@ struct EventFields {
     others: BoundedText,
     optional: [Option<BoundedText>; OPTIONAL_FIELDS.len()],
     critical: bool,
+    /// Whether the process has told it on the terminal itself.
+    told: bool,
 }
 
 impl EventFields {
@@ -219,10 +222,10 @@ impl Visit for EventFields {
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        if field.name() == "critical" {
-            self.critical = value;
-        } else {
-            self.take(field, format_args!("{value}"));
+        match field.name() {
+            "critical" => self.critical = value,
+            "told" => self.told = value,
+            _ => self.take(field, format_args!("{value}")),
         }
     }
 

@@ -7,6 +7,9 @@
 //! Nothing here holds up who logs: events are put into bounded queues, and two threads of their own write the files and the
 //! terminal. What does not fit is counted, and a record says how many were lost. A full disk takes nothing down.
 //!
+//! Two fields of an event are orders: `critical = true` makes an ERROR CRITICAL, and `told = true` keeps it from the terminal,
+//! where the process has told it in its own words.
+//!
 //! Reading order: [`role`] and [`level`]; `layer` (an event becomes a `record`), `queue`, `file_writer` with
 //! `rotating_file`, [`terminal`]; [`mod@start`] (puts them together); [`settings`]; [`read`] with `lines_backwards`.
 #![warn(missing_docs)]
@@ -33,5 +36,5 @@ pub use read::{LogQuery, read_logs};
 pub use record::{EXCEPTION_BYTES_MAX, MESSAGE_BYTES_MAX};
 pub use role::{Role, role_span};
 pub use settings::{LogSettings, SettingsError};
-pub use start::{LogConfig, LogGuard, LogHandle, StartError, init, log_dir, start};
+pub use start::{LogConfig, LogGuard, LogHandle, StartError, init, start};
 pub use terminal::Terminal;

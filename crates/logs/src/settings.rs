@@ -45,7 +45,7 @@ impl Default for LogSettings {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
     /// Not a level.
-    #[error("logging.{key} is {value}: give DEBUG, INFO, WARNING, ERROR or CRITICAL")]
+    #[error("logging.{key}: {}", self.problem())]
     Level {
         /// Where, for example `handlers.file.level`.
         key: &'static str,
@@ -53,7 +53,7 @@ pub enum SettingsError {
         value: String,
     },
     /// Not a number, or one that is too large.
-    #[error("logging.{key} is {value}: give a whole number from 0 to {max}")]
+    #[error("logging.{key}: {}", self.problem())]
     Number {
         /// Where.
         key: &'static str,
@@ -63,13 +63,33 @@ pub enum SettingsError {
         max: u64,
     },
     /// Not a boolean.
-    #[error("logging.{key} is {value}: give true or false")]
+    #[error("logging.{key}: {}", self.problem())]
     Flag {
         /// Where.
         key: &'static str,
         /// What is there, as JSON.
         value: String,
     },
+}
+
+impl SettingsError {
+    /// The key below `logging`, for example `handlers.file.level`.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::Level { key, .. } | Self::Number { key, .. } | Self::Flag { key, .. } => key,
+        }
+    }
+
+    /// What is wrong there, without the key.
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Level { value, .. } => {
+                format!("expected DEBUG, INFO, WARNING, ERROR or CRITICAL, found {value}")
+            }
+            Self::Number { value, max, .. } => format!("expected a whole number from 0 to {max}, found {value}"),
+            Self::Flag { value, .. } => format!("expected true or false, found {value}"),
+        }
+    }
 }
 
 impl LogSettings {
@@ -117,14 +137,6 @@ impl LogSettings {
         if verbose > 0 {
             self.file_level = self.file_level.min(self.terminal_level);
         }
-        self
-    }
-
-    /// These settings with one level for everything.
-    #[must_use]
-    pub fn with_level(mut self, level: Level) -> Self {
-        self.file_level = level;
-        self.terminal_level = level;
         self
     }
 }
@@ -206,11 +218,11 @@ mod tests {
         let wrong = |logging: Value| LogSettings::from_inventory(&logging).unwrap_err().to_string();
         assert_eq!(
             wrong(json!({"handlers": {"terminal": {"level": "LOUD"}}})),
-            "logging.handlers.terminal.level is \"LOUD\": give DEBUG, INFO, WARNING, ERROR or CRITICAL"
+            "logging.handlers.terminal.level: expected DEBUG, INFO, WARNING, ERROR or CRITICAL, found \"LOUD\""
         );
-        assert_eq!(wrong(json!({"log_events": "yes"})), "logging.log_events is \"yes\": give true or false");
+        assert_eq!(wrong(json!({"log_events": "yes"})), "logging.log_events: expected true or false, found \"yes\"");
         assert!(wrong(json!({"handlers": {"file": {"backupCount": 5000}}})).contains("from 0 to 1000"));
-        assert!(wrong(json!({"handlers": {"file": {"maxBytes": -1}}})).contains("maxBytes is -1"));
+        assert!(wrong(json!({"handlers": {"file": {"maxBytes": -1}}})).contains("maxBytes: expected a whole number"));
     }
 
     #[test]
@@ -223,6 +235,5 @@ mod tests {
         assert_eq!(with(0, 9).terminal_level, Level::Critical);
         let quiet_inventory = LogSettings { terminal_level: Level::Critical, ..LogSettings::default() };
         assert_eq!(quiet_inventory.with_verbosity(1, 0).terminal_level, Level::Info);
-        assert_eq!(LogSettings::default().with_level(Level::Error).file_level, Level::Error);
     }
 }

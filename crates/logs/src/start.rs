@@ -25,7 +25,7 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// What logging is started with.
 pub struct LogConfig {
-    /// The folder of the log files, see [`log_dir`]; made when the first record is written. None: no files.
+    /// The folder of the log files; made when the first record is written. None: no files.
     pub dir: Option<PathBuf>,
     /// What is logged.
     pub settings: LogSettings,
@@ -53,11 +53,6 @@ pub enum StartError {
     /// Logging runs already.
     #[error("logging was started already in this process; start it once, in main")]
     AlreadyStarted,
-}
-
-/// The folder of the log files below a base folder: `<base>/__norfab__/logs`.
-pub fn log_dir(base: &Path) -> PathBuf {
-    base.join("__norfab__").join("logs")
 }
 
 /// Starts logging for the whole process. Keep the guard until the end: it writes what is left.

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use norfab_logs::{
-    EventLine, Level, LogConfig, LogGuard, LogQuery, LogSettings, Role, Terminal, log_dir, log_event, read_logs,
-    role_span, start,
+    EventLine, Level, LogConfig, LogGuard, LogQuery, LogSettings, Role, Terminal, log_event, read_logs, role_span,
+    start,
 };
 use serde_json::Value;
 use tracing::{Dispatch, debug, error, info, info_span, warn};
@@ -34,6 +34,11 @@ impl Screen {
     fn text(&self) -> String {
         String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
+}
+
+/// The folder of the log files below a base folder.
+fn log_dir(base: &Path) -> PathBuf {
+    base.join("__norfab__/logs")
 }
 
 fn log(base: &Path, settings: LogSettings) -> (Dispatch, LogGuard, Screen) {

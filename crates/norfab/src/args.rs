@@ -147,7 +147,11 @@ pub enum Command {
         remote: bool,
     },
     /// Show the broker's public key and what others put into their inventory
-    BrokerKey,
+    BrokerKey {
+        /// Make the keys if this host has none, also where its inventory starts no broker
+        #[arg(long)]
+        create: bool,
+    },
     /// Show a whole fabric at work; needs no preparation and leaves nothing
     Demo,
 }

@@ -23,6 +23,13 @@ pub enum Code {
     Terminated = 143,
 }
 
+impl Code {
+    /// This code, or `other` where all went well so far.
+    pub fn unless_ok(self, other: Self) -> Self {
+        if self == Self::Ok { other } else { self }
+    }
+}
+
 impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(code as u8)

@@ -1,7 +1,8 @@
 //! Standard output carries data, standard error everything else.
 
 use std::borrow::Cow;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use norfab_fabric::client::{JobReport, WorkerReport};
@@ -10,14 +11,37 @@ use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::{Identity, TaskResult};
 use serde_json::{Map, Value, json};
 
-/// One line of output. A reader that has gone away (`| head`) is no error.
+/// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
-    write_line(&mut std::io::stdout().lock(), text);
+    let written = write_line(&mut std::io::stdout().lock(), text);
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        // The first one says what is wrong.
+        OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
 }
 
-/// One line on standard error.
+/// Why a line could not be written to standard output.
+static OUTPUT_ERROR: Mutex<Option<std::io::Error>> = Mutex::new(None);
+
+/// What went wrong with standard output so far, as a sentence. Whoever takes it tells it.
+pub fn take_output_error() -> Option<String> {
+    let error = OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();
+    error.map(|error| format!("cannot write to standard output: {error}"))
+}
+
+/// A text on standard error, one line or several; what steers the terminal is escaped.
 pub fn remark(text: &str) {
-    write_line(&mut std::io::stderr().lock(), text);
+    let lines: Vec<_> = text.split('\n').map(printable).collect();
+    // Nobody is left to tell if that cannot be written.
+    write_line(&mut std::io::stderr().lock(), &lines.join("\n")).ok();
+}
+
+/// A document on one line of standard error.
+pub fn json_remark(value: &Value) {
+    // As for a remark.
+    write_line(&mut std::io::stderr().lock(), &plain_json(value.to_string())).ok();
 }
 
 /// What went wrong, on standard error.
@@ -37,8 +61,8 @@ pub fn prompt(text: &str) {
 }
 
 /// In one call, so that lines of several threads do not mix.
-fn write_line(out: &mut impl Write, text: &str) {
-    out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush()).ok();
+fn write_line(out: &mut impl Write, text: &str) -> std::io::Result<()> {
+    out.write_all(format!("{text}\n").as_bytes()).and_then(|()| out.flush())
 }
 
 /// A text on one line, whatever it holds: what peers sent must not steer the terminal.
@@ -63,12 +87,29 @@ fn is_steering(character: char) -> bool {
 /// A document.
 pub fn json(value: &Value) {
     let text = serde_json::to_string_pretty(value).expect("values with text keys can be written");
-    line(&text);
+    line(&plain_json(text));
 }
 
 /// A document on one line.
 pub fn json_line(value: &Value) {
-    line(&value.to_string());
+    line(&plain_json(value.to_string()));
+}
+
+/// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
+/// only stand in texts.
+fn plain_json(text: String) -> String {
+    let steers = |character: char| matches!(character, '\u{7f}'..='\u{9f}');
+    if !text.contains(steers) {
+        return text;
+    }
+    text.chars().fold(String::with_capacity(text.len()), |mut plain, character| {
+        if steers(character) {
+            plain.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            plain.push(character);
+        }
+        plain
+    })
 }
 
 /// Blanks between two columns.
@@ -201,37 +242,47 @@ fn result_document(result: &TaskResult) -> Value {
     })
 }
 
-/// What workers returned, for people. What went wrong comes back: it is for standard error.
-pub fn results(report: &JobReport) -> Vec<String> {
-    let mut errors = Vec::new();
+/// What is to be said on standard error of a worker's result.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It failed, or there is none.
+    Error(String),
+    /// It did not fail and has errors all the same.
+    Warning(String),
+    /// What the worker adds.
+    Message(String),
+}
+
+/// What workers returned, for people. What is for standard error comes back.
+pub fn results(report: &JobReport) -> Vec<Said> {
+    let mut said = Vec::new();
     for (worker, result) in report.results() {
         let value = result.value().unwrap_or_else(|| result.result.get().into());
         if !(result.failed && value.is_null()) {
             line(&format!("{worker}:"));
             nested(&value, 2);
         }
-        for message in &result.messages {
-            for text in message.lines() {
-                remark(&format!("{worker}: {}", printable(text)));
-            }
-        }
+        let lines = result.messages.iter().flat_map(|message| message.lines());
+        said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
         match report.workers.get(&worker) {
             Some(WorkerReport::Missing(Lost::Expired)) => {
-                errors.push(format!("worker {worker} returned no result in time; it may still be at work"));
+                said.push(Said::Error(format!("worker {worker} returned no result in time; it may still be at work")));
             }
-            _ if result.failed => errors.push(failed(&worker, &result)),
+            _ if result.failed => said.push(Said::Error(with_errors(&worker, " failed", &result))),
+            _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(&worker, "", &result))),
             _ => {}
         }
     }
-    errors
+    said
 }
 
-fn failed(worker: &Identity, result: &TaskResult) -> String {
+/// What happened to a worker's task, and its errors.
+fn with_errors(worker: &Identity, happened: &str, result: &TaskResult) -> String {
     let lines: Vec<_> = result.errors.iter().flat_map(|error| error.lines()).map(printable).collect();
     match &lines[..] {
-        [] => format!("worker {worker} failed and gives no reason"),
-        [only] => format!("worker {worker} failed: {only}"),
-        several => format!("worker {worker} failed:\n  {}", several.join("\n  ")),
+        [] => format!("worker {worker}{happened} and gives no reason"),
+        [only] => format!("worker {worker}{happened}: {only}"),
+        several => format!("worker {worker}{happened}:\n  {}", several.join("\n  ")),
     }
 }
 
@@ -261,6 +312,14 @@ mod tests {
     }
 
     #[test]
+    fn json_has_no_character_that_steers_the_terminal_and_says_the_same() {
+        let value = json!({"a\u{9b}31m": "b\u{7f}\u{1b}[2J\u{a0}ü"});
+        let text = plain_json(value.to_string());
+        assert!(!text.contains(is_steering), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
+    }
+
+    #[test]
     fn nested_data_is_indented_and_lists_have_dashes() {
         let value = json!({
             "text": "one line", "texts": "a\nb", "empty": "", "none": null, "nothing": {}, "number": 1.5,
@@ -277,7 +336,7 @@ mod tests {
         let of = |errors: &[&str]| {
             let mut result = TaskResult::failed(norfab_protocol::ResultStatus::Error, "");
             result.errors = errors.iter().map(|error| (*error).to_owned()).collect();
-            failed(&worker, &result)
+            with_errors(&worker, " failed", &result)
         };
         assert_eq!(of(&[]), "worker w1 failed and gives no reason");
         assert_eq!(of(&["no"]), "worker w1 failed: no");

@@ -9,6 +9,15 @@ use serde_json::Value;
 /// Name of the file sharing service in inventories.
 pub const FILE_SHARING: &str = "filesharing";
 
+/// A value in a worker's data that cannot be used.
+#[derive(Debug)]
+pub struct WrongSetting {
+    /// Its key.
+    pub key: &'static str,
+    /// What was expected and found.
+    pub problem: String,
+}
+
 /// Why a worker has no service.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceProblem {
@@ -21,9 +30,18 @@ pub enum ServiceProblem {
          it connects to the same broker"
     )]
     NotBuiltIn(String),
+    /// A setting that all services share.
+    #[error("{}: {}", .0.key, .0.problem)]
+    Setting(WrongSetting),
     /// The file sharing says why.
     #[error(transparent)]
     FileSharing(#[from] norfab_file_sharing::FileSharingError),
+}
+
+impl From<WrongSetting> for ServiceProblem {
+    fn from(wrong: WrongSetting) -> Self {
+        Self::Setting(wrong)
+    }
 }
 
 /// Makes the service that a worker's merged data asks for.
@@ -33,10 +51,21 @@ pub fn build(data: &Value, base_dir: &Path) -> Result<Arc<Service>, ServiceProbl
         FILE_SHARING => norfab_file_sharing::service(data, base_dir)?,
         other => return Err(ServiceProblem::NotBuiltIn(other.to_owned())),
     };
-    Ok(Arc::new(service.with_builtin_tasks(policy(data))))
+    Ok(Arc::new(service.with_builtin_tasks(policy(data)?)))
 }
 
-/// Which built-in tasks a worker's data allows: `run_shell_cmd: true` allows shell commands.
-pub fn policy(data: &Value) -> BuiltinPolicy {
-    BuiltinPolicy { shell: data.get("run_shell_cmd").and_then(Value::as_bool).unwrap_or(false) }
+/// Which built-in tasks a worker's data allows: `run_shell_cmd: true` allows shell commands. Errors: it is neither true nor
+/// false, which nobody should have to guess at.
+pub fn policy(data: &Value) -> Result<BuiltinPolicy, WrongSetting> {
+    let shell = match data.get(RUN_SHELL_CMD) {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(shell)) => *shell,
+        Some(value) => {
+            return Err(WrongSetting { key: RUN_SHELL_CMD, problem: format!("expected true or false, found {value}") });
+        }
+    };
+    Ok(BuiltinPolicy { shell })
 }
+
+/// The key that allows shell commands.
+const RUN_SHELL_CMD: &str = "run_shell_cmd";

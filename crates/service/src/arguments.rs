@@ -17,8 +17,8 @@ pub enum ArgumentError {
         /// What the task takes, in the order of positions.
         names: Vec<String>,
     },
-    /// The same argument by position and by name.
-    #[error("argument '{name}' was given twice, by position and by name")]
+    /// The same argument by position and by name, or under two names.
+    #[error("argument '{name}' was given twice")]
     Twice {
         /// Which.
         name: String,
@@ -374,7 +374,7 @@ mod tests {
         let takes = "the task takes 'a', 'b', 'hosts', 'small', 'task'";
         assert_eq!(refused(json!([]), json!({})), format!("missing argument 'a', {takes}"));
         assert_eq!(refused(json!([1]), json!({"ä": 1})), format!("unknown argument 'ä', {takes}"));
-        assert_eq!(refused(json!([1]), json!({"a": 1})), "argument 'a' was given twice, by position and by name");
+        assert_eq!(refused(json!([1]), json!({"a": 1})), "argument 'a' was given twice");
         assert_eq!(
             refused(json!([1, null, [], 1, null, 6]), json!({})),
             format!("6 positional arguments were given, {takes}")

@@ -10,24 +10,14 @@ use serde_json::{Map, Value, json};
 use crate::context::TaskContext;
 use crate::output::{TaskError, TaskOutput};
 use crate::task::{NoInput, Task};
-use crate::view::{JobDetailsQuery, JobFilter, LogFilter};
+use crate::view::{JobDetailsQuery, JobFilter, LOG_RECORDS_DEFAULT, LogFilter};
 
 mod echo;
 mod fetched_files;
-mod secrets;
 mod shell;
 
 pub use fetched_files::FETCHED_ENTRIES_MAX;
 pub use shell::{SHELL_OUTPUT_BYTES_MAX, TERMINATION_GRACE};
-
-/// Most log records that `get_logs` gives at once: some megabytes of JSON.
-pub const LOG_RECORDS_MAX: usize = 10_000;
-
-/// Log records that `get_logs` gives when nobody says how many.
-const LOG_RECORDS_DEFAULT: usize = 100;
-
-/// Levels of log records.
-const LEVELS: [&str; 5] = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 
 /// Which built-in tasks a worker offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +69,7 @@ pub(crate) fn tasks(policy: BuiltinPolicy) -> Vec<Task> {
         Task::new(
             "get_inventory",
             "Gives this worker's inventory, its secrets masked.",
-            async |context: TaskContext, NoInput {}| Ok(secrets::masked(&context.inventory())),
+            async |context: TaskContext, NoInput {}| Ok(norfab_secrets::masked(&context.inventory())),
         )
         .idempotent()
         .fastapi(json!({"methods": ["GET"]})),
@@ -197,20 +187,7 @@ fn log_records() -> usize {
 }
 
 async fn get_logs(context: TaskContext, input: GetLogs) -> Result<Vec<Value>, TaskError> {
-    let level = input.level.map(|level| level.to_uppercase());
-    if let Some(unknown) = level.as_deref().filter(|level| !LEVELS.contains(level)) {
-        return Err(TaskError::new(format!(
-            "argument 'level': expected one of {}, found {unknown:?}",
-            LEVELS.join(", ")
-        )));
-    }
-    let filter = LogFilter {
-        last: input.last.min(LOG_RECORDS_MAX),
-        level,
-        logger: input.logger,
-        since: input.since,
-        until: input.until,
-    };
+    let filter = LogFilter::new(Some(input.last), input.level, input.logger, input.since, input.until)?;
     Ok(context.view().logs(filter).await?)
 }
 

@@ -75,7 +75,7 @@ pub use output::{TaskError, TaskOutput};
 pub use port::{CREDITS_MAX, CancelReason, DeliverError, QUESTIONS_MAX, TaskPort};
 pub use question::{CreditError, InputError, Question};
 pub use service::Service;
-pub use supervision::CANCEL_GRACE;
+pub use supervision::{CANCEL_GRACE, on_blocking_thread};
 pub use task::{NoInput, Task};
 pub use view::{Clock, JobDetailsQuery, JobFilter, LogFilter, ViewError, WorkerView};
 
@@ -83,7 +83,7 @@ pub use view::{Clock, JobDetailsQuery, JobFilter, LogFilter, ViewError, WorkerVi
 pub use bytes::Bytes;
 pub use norfab_protocol::body::{EventStatus, Resource, StreamCredit};
 pub use norfab_protocol::{
-    Event, EventType, Identity, JobId, ResultStatus, ServiceName, Severity, TaskName, TaskResult,
+    Event, EventType, Identity, JobId, NameError, ResultStatus, ServiceName, Severity, TaskName, TaskResult,
 };
 pub use schemars;
 

@@ -69,12 +69,13 @@ fn panicked(payload: Box<dyn Any + Send>) -> TaskError {
     TaskError::new(format!("the task panicked: {text}"))
 }
 
-/// Runs a function on a thread that may block. A panic goes on to who waits for it.
-pub(crate) async fn on_own_thread<Output: Send + 'static>(
-    run: impl FnOnce() -> Result<Output, TaskError> + Send + 'static,
+/// Runs a function on a thread that may block, for the part of a task that works on files or computes. A panic goes on to who
+/// waits for it. Errors: the runtime stops.
+pub async fn on_blocking_thread<Output: Send + 'static>(
+    run: impl FnOnce() -> Output + Send + 'static,
 ) -> Result<Output, TaskError> {
     match task::spawn_blocking(run).await {
-        Ok(outcome) => outcome,
+        Ok(output) => Ok(output),
         Err(error) => match error.try_into_panic() {
             Ok(payload) => panic::resume_unwind(payload),
             Err(error) => Err(TaskError::new(format!("the runtime stopped before the task could run: {error}"))),

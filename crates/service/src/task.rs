@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use norfab_protocol::{ResultStatus, TaskName, TaskResult};
@@ -54,13 +55,9 @@ impl Task {
         Running: Future<Output = Result<Output, TaskError>> + Send + 'static,
         Output: Into<TaskOutput> + 'static,
     {
-        let schema = Arc::new(schema::input_schema::<Input>());
-        let signature = Signature::new(&schema);
-        let known = Arc::clone(&schema);
-        Self::with_handler(name, description, schema, move |context, args, kwargs| {
-            let bound = signature.bind(args, kwargs)?;
-            let input = arguments::read::<Input>(&known, bound)?;
-            let running = run(context, input);
+        let typed = Typed::<Input>::new();
+        Self::with_handler(name, description, Arc::clone(&typed.schema), move |context, args, kwargs| {
+            let running = run(context, typed.read(args, kwargs)?);
             Ok(Box::pin(async move { running.await.map(Into::into) }))
         })
     }
@@ -75,15 +72,14 @@ impl Task {
         Run: Fn(TaskContext, Input) -> Result<Output, TaskError> + Send + Sync + 'static,
         Output: Into<TaskOutput> + 'static,
     {
-        let schema = Arc::new(schema::input_schema::<Input>());
-        let signature = Signature::new(&schema);
-        let known = Arc::clone(&schema);
+        let typed = Typed::<Input>::new();
         let run = Arc::new(run);
-        Self::with_handler(name, description, schema, move |context, args, kwargs| {
-            let bound = signature.bind(args, kwargs)?;
-            let input = arguments::read::<Input>(&known, bound)?;
+        Self::with_handler(name, description, Arc::clone(&typed.schema), move |context, args, kwargs| {
+            let input = typed.read(args, kwargs)?;
             let run = Arc::clone(&run);
-            Ok(Box::pin(supervision::on_own_thread(move || run(context, input).map(Into::into))))
+            Ok(Box::pin(
+                async move { supervision::on_blocking_thread(move || run(context, input).map(Into::into)).await? },
+            ))
         })
     }
 
@@ -244,6 +240,24 @@ pub(crate) fn finish(context: &TaskContext, outcome: Outcome, started: String, o
     result.task_started = Some(started);
     result.task_completed = Some(context.clock().ctime());
     result
+}
+
+/// How arguments become a typed input, and its schema.
+struct Typed<Input> {
+    schema: Arc<Value>,
+    signature: Signature,
+    input: PhantomData<fn() -> Input>,
+}
+
+impl<Input: DeserializeOwned + JsonSchema> Typed<Input> {
+    fn new() -> Self {
+        let schema = Arc::new(schema::input_schema::<Input>());
+        Self { signature: Signature::new(&schema), schema, input: PhantomData }
+    }
+
+    fn read(&self, args: Vec<Value>, kwargs: Map<String, Value>) -> Result<Input, TaskError> {
+        Ok(arguments::read(&self.schema, self.signature.bind(args, kwargs)?)?)
+    }
 }
 
 fn finish_output(output: TaskOutput) -> TaskResult {

@@ -9,6 +9,15 @@ use serde_json::Value;
 
 use crate::BoxFuture;
 
+/// Most log records that are given at once: some megabytes of JSON.
+pub const LOG_RECORDS_MAX: usize = 10_000;
+
+/// Log records that are given when nobody says how many.
+pub const LOG_RECORDS_DEFAULT: usize = 100;
+
+/// Levels of log records.
+pub const LOG_LEVELS: [&str; 5] = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
+
 /// Which job to tell, and how much of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobDetailsQuery {
@@ -40,7 +49,7 @@ pub struct JobFilter {
 /// Which log records to give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFilter {
-    /// So many of the newest, at most [`crate::builtin::LOG_RECORDS_MAX`].
+    /// So many of the newest, at most [`LOG_RECORDS_MAX`].
     pub last: usize,
     /// Records of this level, in capitals: `DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`.
     pub level: Option<String>,
@@ -50,6 +59,26 @@ pub struct LogFilter {
     pub since: Option<String>,
     /// Records at or before this time, as the log writes it.
     pub until: Option<String>,
+}
+
+impl LogFilter {
+    /// A checked filter: `last` is 100 unless given and 10,000 at most, the level may be in small letters. The one check for
+    /// whoever is asked for logs. Errors: a level that is none.
+    pub fn new(
+        last: Option<usize>,
+        level: Option<String>,
+        logger: Option<String>,
+        since: Option<String>,
+        until: Option<String>,
+    ) -> Result<Self, ViewError> {
+        let level = level.map(|level| level.to_uppercase());
+        if let Some(unknown) = level.as_deref().filter(|level| !LOG_LEVELS.contains(level)) {
+            let known = LOG_LEVELS.join(", ");
+            return Err(ViewError(format!("argument 'level': expected one of {known}, found {unknown:?}")));
+        }
+        let last = last.unwrap_or(LOG_RECORDS_DEFAULT).min(LOG_RECORDS_MAX);
+        Ok(Self { last, level, logger, since, until })
+    }
 }
 
 /// Why the worker cannot tell: the text is for people and says what was asked for.

@@ -326,7 +326,7 @@ async fn what_the_worker_knows_is_asked_with_the_given_filters() {
         ("get_worker_status", json!("status")),
         ("get_watchdog_stats", json!("watchdog")),
         ("get_watchdog_configuration", json!("configuration")),
-        ("get_inventory", json!({"service": "lab", "hosts": {"a": {"password": "***"}}})),
+        ("get_inventory", json!({"service": "lab", "hosts": {"a": {"password": "********"}}})),
         ("get_version", json!({"lab": "1.2.3", "norfab": "0.1.0"})),
     ];
     for (task, expected) in rows {

@@ -9,7 +9,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation, result_reply,
+    Class, Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
+    result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
@@ -277,18 +278,23 @@ impl World {
         }
     }
 
+    fn worker_sends(&mut self, index: usize, frames: Frames, class: Class, job: Option<JobId>) {
+        let worker = &mut self.workers[index];
+        match WorkerMessage::decode(&frames) {
+            Ok(message) => self.watch.worker_says(&worker.identity, &message, &worker.rows),
+            Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
+        }
+        worker.wire.send(frames, class, job);
+    }
+
     fn drain_worker(&mut self, index: usize) {
         loop {
             let worker = &mut self.workers[index];
             let Some(output) = worker.machine.as_mut().and_then(Worker::poll_output) else { break };
             match output {
-                WorkerOutput::Send(frames, class) => {
-                    match WorkerMessage::decode(&frames) {
-                        Ok(message) => self.watch.worker_says(&worker.identity, &message, &worker.rows),
-                        Err(error) => self.watch.fail(format!("worker {index} sends what nobody can read: {error}")),
-                    }
-                    worker.wire.send(frames, class, None);
-                }
+                WorkerOutput::Withdraw(job) => worker.wire.forget_job(&job),
+                WorkerOutput::Send(frames, class) => self.worker_sends(index, frames, class, None),
+                WorkerOutput::Accept(job, frames) => self.worker_sends(index, frames, Class::Unhurried, Some(job)),
                 WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start.job),

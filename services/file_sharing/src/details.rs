@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use norfab_service::{Task, TaskContext, TaskError, TaskOutput, TaskResult};
+use norfab_service::{Task, TaskContext, TaskError, TaskOutput, TaskResult, on_blocking_thread};
 use rustix::fd::OwnedFd;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,6 @@ use tokio::time;
 use crate::digest::{self, FileKey, HashError, Md5Hash, SETTLE};
 use crate::error::Refusal;
 use crate::share::Share;
-use crate::thread::on_blocking_thread;
 
 /// Most URLs that one `file_details` answers: an answer of some megabytes.
 pub const URLS_MAX: usize = 10_000;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use norfab_service::{CreditError, SendError, Task, TaskContext, TaskError, TaskOutput};
+use norfab_service::{
+    ArgumentError, CreditError, SendError, Task, TaskContext, TaskError, TaskOutput, on_blocking_thread,
+};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, pread};
 use schemars::JsonSchema;
@@ -14,7 +16,6 @@ use serde::Deserialize;
 use crate::digest::FileKey;
 use crate::error::Refusal;
 use crate::share::Share;
-use crate::thread::on_blocking_thread;
 
 /// Bytes of a chunk where the client does not say.
 pub const CHUNK_BYTES_DEFAULT: u64 = 256_000;
@@ -36,16 +37,14 @@ struct Input {
     /// URL of a file, nf://path.
     url: String,
     /// Bytes of a chunk.
-    #[serde(default = "chunk_bytes")]
-    #[schemars(range(min = 1, max = CHUNK_BYTES_MAX))]
-    chunk_size: u64,
+    #[schemars(with = "u64", default = "chunk_bytes", range(min = 1, max = CHUNK_BYTES_MAX))]
+    chunk_size: Option<u64>,
     /// Where to begin, in bytes from the start of the file.
     #[serde(default)]
     offset: u64,
     /// Seconds to wait for the client to ask for another chunk.
-    #[serde(default = "chunk_timeout")]
-    #[schemars(range(min = 1, max = CHUNK_TIMEOUT_SECONDS_MAX))]
-    chunk_timeout: u64,
+    #[schemars(with = "u64", default = "chunk_timeout", range(min = 1, max = CHUNK_TIMEOUT_SECONDS_MAX))]
+    chunk_timeout: Option<u64>,
     /// Other name of chunk_size.
     #[serde(rename = "chunk-size")]
     chunk_size_dashed: Option<u64>,
@@ -71,9 +70,18 @@ pub(crate) fn task(share: &Arc<Share>) -> Task {
     )
 }
 
+/// The value that stands under one of an argument's two names. Errors: under both.
+fn one(name: &str, value: Option<u64>, dashed: Option<u64>) -> Result<Option<u64>, ArgumentError> {
+    match (value, dashed) {
+        (Some(_), Some(_)) => Err(ArgumentError::Twice { name: name.to_owned() }),
+        (value, dashed) => Ok(value.or(dashed)),
+    }
+}
+
 async fn fetch(share: Arc<Share>, context: TaskContext, input: Input) -> Result<TaskOutput, TaskError> {
-    let chunk_bytes = input.chunk_size_dashed.unwrap_or(input.chunk_size);
-    let timeout_seconds = input.chunk_timeout_dashed.unwrap_or(input.chunk_timeout);
+    let chunk_bytes = one("chunk_size", input.chunk_size, input.chunk_size_dashed)?.unwrap_or_else(chunk_bytes);
+    let timeout_seconds =
+        one("chunk_timeout", input.chunk_timeout, input.chunk_timeout_dashed)?.unwrap_or_else(chunk_timeout);
     within("chunk_size", chunk_bytes, CHUNK_BYTES_MAX)?;
     within("chunk_timeout", timeout_seconds, CHUNK_TIMEOUT_SECONDS_MAX)?;
     let patience = Duration::from_secs(timeout_seconds);

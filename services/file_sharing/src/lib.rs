@@ -22,7 +22,6 @@ mod hidden;
 pub mod inventory;
 mod listing;
 mod share;
-mod thread;
 mod url;
 
 pub use details::URLS_MAX;

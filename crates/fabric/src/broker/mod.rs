@@ -9,7 +9,7 @@ use std::time::Duration;
 use norfab_protocol::broker::BrokerConfig;
 use norfab_transport::RouterLink;
 use serde_json::{Map, Value};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::StartError;
 use crate::inbox::Inbox;
@@ -49,7 +49,8 @@ pub struct BrokerOptions {
 pub struct BrokerHandle {
     endpoint: String,
     commands: QueueSender<BrokerCommand>,
-    ended: oneshot::Receiver<()>,
+    /// Its other end goes with the thread, however that ends.
+    ended: watch::Receiver<()>,
 }
 
 impl BrokerHandle {
@@ -59,16 +60,15 @@ impl BrokerHandle {
         let waker = options.link.waker();
         let inbox = Inbox::new(waker.clone());
         let (commands, received) = queue(BROKER_QUEUE_COMMANDS, waker);
-        let (ended_sender, ended) = oneshot::channel();
+        let (running, ended) = watch::channel(());
         let name = options.name.clone();
         let run = Run::new(options, received, inbox)?;
         std::thread::Builder::new()
             .name(thread_name("b", &name))
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
+                let _running = running;
                 run.run();
-                // Nobody waits for the end where this fails.
-                ended_sender.send(()).ok();
             })
             .map_err(|error| StartError::Thread { role: format!("broker {name}"), error })?;
         Ok(Self { endpoint, commands, ended })
@@ -86,11 +86,16 @@ impl BrokerHandle {
         received.await.map_err(|_| QueueError::Stopped)
     }
 
+    /// Waits until its thread has ended: because it was told to stop, or because it lost its socket for good.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ended = self.ended.clone();
+        async move { while ended.changed().await.is_ok() {} }
+    }
+
     /// Tells every worker, closes the socket, and returns when the thread has ended.
     pub async fn stop(self) {
         if self.commands.send_patiently(BrokerCommand::Stop).await == Ok(()) {
-            // An error says that the thread has ended, which is what we wait for.
-            drop(self.ended.await);
+            self.ended().await;
         }
     }
 }

@@ -71,6 +71,16 @@ pub enum FetchError {
         /// What the workers or the broker said.
         reason: String,
     },
+    /// Workers were asked, and not all of those that might have it answered in time; or it did not come in time.
+    #[error("'{url}' did not come within {timeout} s: {reason}", timeout = .timeout.as_secs_f64())]
+    TimedOut {
+        /// Which.
+        url: String,
+        /// How long was waited.
+        timeout: Duration,
+        /// What is known.
+        reason: String,
+    },
     /// The job was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
@@ -116,7 +126,8 @@ pub enum FetchError {
 impl ClientHandle {
     /// Fetches `nf://PATH` to a file, from whichever worker answers first that it has it. The file appears under its name
     /// only when it is whole and its hash matches. A file that is there with the right hash is not fetched again.
-    /// `progress` is told the bytes so far and the size. Errors: as [`FetchError`]; the target is then as it was.
+    /// A target that is a link to a file stays one: what it points to is replaced. `progress` is told the bytes so far and the
+    /// size. Errors: as [`FetchError`]; the target is then as it was.
     pub async fn fetch_file(
         &self,
         url: &str,
@@ -128,8 +139,11 @@ impl ClientHandle {
             return Err(FetchError::Url(url.to_owned()));
         }
         let deadline = SystemClock::now() + timeout;
+        let failed = |error| FetchError::Write { path: target.to_path_buf(), error };
+        // Before anybody is asked, so that a mistake is told at once.
+        let place = regular(target).map_err(failed)?;
         let (worker, size, md5) = self.find(url, timeout).await?;
-        let (there, hash) = (target.to_path_buf(), md5.clone());
+        let (there, hash) = (place.clone(), md5.clone());
         // Reading a large file takes a while; the runtime has others to serve.
         let known = tokio::task::spawn_blocking(move || has_hash(&there, size, &hash)).await.ok().flatten();
         if let Some(bytes) = known {
@@ -137,15 +151,16 @@ impl ClientHandle {
             return Ok(Fetched { path: target.to_path_buf(), bytes, md5, worker: None });
         }
         let left = deadline.saturating_duration_since(SystemClock::now()).max(Duration::from_secs(1));
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let failed = |error| FetchError::Write { path: target.to_path_buf(), error };
+        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let part = PartFile::create(folder, target).map_err(failed)?;
+        let part = PartFile::create(folder, &place).map_err(failed)?;
         let found = self.stream(url, &worker, size, left, part, target, &mut progress).await?;
         if found.1 != md5 {
             return Err(FetchError::Mismatch { url: url.to_owned(), worker, expected: md5, found: found.1 });
         }
-        found.0.keep(target).map_err(failed)?;
+        // Once more: a transfer takes its time.
+        let place = regular(target).map_err(failed)?;
+        found.0.keep(&place).map_err(failed)?;
         Ok(Fetched { path: target.to_path_buf(), bytes: size, md5, worker: Some(worker) })
     }
 
@@ -155,18 +170,23 @@ impl ClientHandle {
         let not_found = |reason: String| FetchError::NotFound { url: url.to_owned(), reason };
         let mut job = self.submit(spec("file_details", Target::All, json!({ "url": url }), timeout)).await?;
         let mut reasons = Vec::new();
+        let mut timed_out = false;
         while let Some(update) = job.next().await {
             match update {
                 JobUpdate::Result(worker, payload) => match details(&payload) {
                     Ok((size, md5)) => return Ok((worker, size, md5)),
                     Err(reason) => reasons.push(reason),
                 },
-                JobUpdate::Finished(outcome) => reasons.extend(outcome.errors),
+                JobUpdate::Finished(outcome) => {
+                    timed_out = outcome.state == JobState::Stale;
+                    reasons.extend(outcome.errors);
+                }
                 _ => {}
             }
         }
         reasons.dedup();
-        Err(not_found(reasons.join("; ")))
+        let reason = reasons.join("; ");
+        Err(if timed_out { FetchError::TimedOut { url: url.to_owned(), timeout, reason } } else { not_found(reason) })
     }
 
     #[allow(clippy::too_many_arguments, reason = "one transfer, used once")]
@@ -187,6 +207,7 @@ impl ClientHandle {
         let mut asked = CHUNK_BYTES;
         let mut credits = PIPELINE;
         let mut reason = "the job ended".to_owned();
+        let mut timed_out = false;
         while received < size
             && let Some(update) = job.next().await
         {
@@ -212,6 +233,7 @@ impl ClientHandle {
                 }
                 JobUpdate::Finished(outcome) if outcome.state != JobState::Completed => {
                     reason = outcome.errors.join("; ");
+                    timed_out = outcome.state == JobState::Stale;
                 }
                 _ => {}
             }
@@ -221,11 +243,31 @@ impl ClientHandle {
             let ended = async { while job.next().await.is_some() {} };
             tokio::time::timeout(END_WAIT, ended).await.ok();
         }
+        if received < size && timed_out {
+            let reason = format!("{received} of {size} bytes came from worker {worker}");
+            return Err(FetchError::TimedOut { url: url.to_owned(), timeout, reason });
+        }
         if received < size {
             return Err(FetchError::Broken { url: url.to_owned(), worker: worker.clone(), received, size, reason });
         }
         Ok((part, hexadecimal(hash)))
     }
+}
+
+/// Where a file goes whose target is `target`: there, or where a link there leads to. Errors: something is there that is no
+/// file, which a file would take the place of.
+fn regular(target: &Path) -> std::io::Result<PathBuf> {
+    let refused = || std::io::Error::other("it is there and not a regular file; '-' is standard output");
+    let kind = match std::fs::symlink_metadata(target) {
+        Ok(metadata) => metadata.file_type(),
+        // Whatever else is wrong shows when it is written.
+        Err(_) => return Ok(target.to_path_buf()),
+    };
+    if kind.is_file() {
+        return Ok(target.to_path_buf());
+    }
+    let leads_to = if kind.is_symlink() { target.canonicalize().ok() } else { None };
+    leads_to.filter(|path| path.is_file()).ok_or_else(refused)
 }
 
 /// A file beside its target that goes away unless it is kept.

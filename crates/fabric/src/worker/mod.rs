@@ -17,7 +17,7 @@ use norfab_service::Service;
 use norfab_transport::DealerLink;
 use serde_json::Value;
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 pub use view::LogSource;
 pub(crate) use view::versions;
@@ -86,7 +86,8 @@ pub struct WorkerHandle {
     service: ServiceName,
     commands: QueueSender<WorkerCommand>,
     state: watch::Receiver<LinkState>,
-    ended: oneshot::Receiver<()>,
+    /// Its other end goes with the thread, however that ends.
+    ended: watch::Receiver<()>,
 }
 
 impl WorkerHandle {
@@ -100,15 +101,14 @@ impl WorkerHandle {
         // What has no place waits for room: ends of jobs, questions of built-in tasks, the order to stop.
         let (commands, received) = queue(places.capacity() + CONTROL_COMMANDS, waker);
         let (state_sender, state) = watch::channel(LinkState::default());
-        let (ended_sender, ended) = oneshot::channel();
+        let (running, ended) = watch::channel(());
         let run = Run::new(options, commands.clone(), places, received, inbox, state_sender)?;
         std::thread::Builder::new()
             .name(thread_name("w", identity.as_str()))
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
+                let _running = running;
                 run.run();
-                // Nobody waits for the end where this fails.
-                ended_sender.send(()).ok();
             })
             .map_err(|error| StartError::Thread { role: format!("worker {identity}"), error })?;
         Ok(Self { identity, service, commands, state, ended })
@@ -133,9 +133,14 @@ impl WorkerHandle {
     /// thread has ended.
     pub async fn stop(self, drain: Duration) {
         if self.commands.send_patiently(WorkerCommand::Stop { drain }).await == Ok(()) {
-            // An error says that the thread has ended, which is what we wait for.
-            drop(self.ended.await);
+            self.ended().await;
         }
+    }
+
+    /// Waits until its thread has ended: because it was told to stop, or because it lost its link for good.
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut ended = self.ended.clone();
+        async move { while ended.changed().await.is_ok() {} }
     }
 
     /// Whether the owner still takes commands.

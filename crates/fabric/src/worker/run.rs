@@ -423,7 +423,9 @@ impl Run {
     pub(super) fn perform(&mut self) -> Result<(), LinkError> {
         while let Some(output) = self.machine.poll_output() {
             match output {
-                WorkerOutput::Send(frames, class) => self.send(frames, class),
+                WorkerOutput::Send(frames, class) => self.send(frames, class, None),
+                WorkerOutput::Accept(job, frames) => self.send(frames, Class::Unhurried, Some(job)),
+                WorkerOutput::Withdraw(job) => self.outbox.withdraw(&job),
                 WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
                 WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
                 WorkerOutput::Start(start) => {
@@ -463,7 +465,7 @@ impl Run {
         Ok(())
     }
 
-    fn send(&mut self, frames: Frames, class: Class) {
+    fn send(&mut self, frames: Frames, class: Class, job: Option<JobId>) {
         if class == Class::Beat && !self.connected {
             return;
         }
@@ -471,7 +473,7 @@ impl Run {
         if self.operations.len() >= OPERATIONS_HIGH {
             self.held.extend(place.take());
         }
-        self.outbox.push(SystemClock::now(), frames, class, None, place);
+        self.outbox.push(SystemClock::now(), frames, class, job, place);
     }
 
     fn abandon(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use norfab_secrets::MASK;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::{Map, Value};
 
 use super::scalar::{self, Meaning};
 use super::{DEPTH_MAX, Document, EXPANDED_BYTES_MAX, NODES_MAX, TEXT_BYTES_MAX, WARNINGS_MAX};
-use crate::error::{InventoryError, YamlProblem};
+use crate::error::{InventoryError, YamlProblem, shown_at};
 use crate::key_path::{Children, KeyPath, Lines};
 use crate::location::Source;
 use crate::warning::{Warning, WarningKind};
@@ -340,7 +341,7 @@ impl<'text> Composer<'text, '_> {
     /// Adds what `<<` names: a mapping, or several of which the first one wins.
     fn merge_into(&self, merged: &mut Vec<Merged>, value: Composed, line: usize) -> Result<(), InventoryError> {
         let refuse =
-            |found: &Value| Err(self.error(line, YamlProblem::MergeOfNoMapping { found: crate::error::shown(found) }));
+            |found: &Value| Err(self.error(line, YamlProblem::MergeOfNoMapping { found: shown_at(&self.path, found) }));
         match value.value {
             Value::Object(_) => merged.push(Merged { value: value.value, lines: value.lines }),
             Value::Array(items) => {
@@ -440,7 +441,8 @@ impl<'text> Composer<'text, '_> {
             Some(_) | None => return Err(self.unknown_tag(tag, line)),
         };
         meaning.ok_or_else(|| {
-            self.error(line, YamlProblem::TagDoesNotFit { tag: shown_tag(tag), found: format!("{text:?}") })
+            let found = format!("{:?}", self.shown(text));
+            self.error(line, YamlProblem::TagDoesNotFit { tag: shown_tag(tag), found })
         })
     }
 
@@ -448,35 +450,45 @@ impl<'text> Composer<'text, '_> {
         let meaning = scalar::yaml_1_1(text);
         let newer = scalar::yaml_1_2(text);
         if meaning != newer && !matches!(meaning, Meaning::Broken(_)) {
-            self.warn(
-                line,
+            let kind = if self.path.is_secret() {
+                WarningKind::SecretYaml12Differs
+            } else {
                 WarningKind::Yaml12Differs {
                     text: text.to_owned(),
                     meaning: scalar::shown(text, &meaning),
                     yaml_1_2: scalar::shown(text, &newer),
-                },
-            );
+                }
+            };
+            self.warn(line, kind);
         }
         meaning
+    }
+
+    /// A scalar as warnings and errors may show it: secrets end in logs otherwise.
+    fn shown<'scalar>(&self, text: &'scalar str) -> &'scalar str {
+        if self.path.is_secret() { MASK } else { text }
     }
 
     fn value_of(&mut self, text: &str, meaning: Meaning, line: usize) -> Result<Value, InventoryError> {
         match meaning {
             Meaning::Value(value) => Ok(value),
             Meaning::NotFinite => {
-                self.warn(line, WarningKind::NotFinite { text: text.to_owned() });
+                self.warn(line, WarningKind::NotFinite { text: self.shown(text).to_owned() });
                 Ok(Value::Null)
             }
             Meaning::IntegerTooLarge => {
-                self.warn(line, WarningKind::IntegerTooLarge { text: text.to_owned() });
+                self.warn(line, WarningKind::IntegerTooLarge { text: self.shown(text).to_owned() });
                 Ok(Value::String(text.to_owned()))
             }
             Meaning::Merge | Meaning::DefaultValue => Err(self.error(
                 line,
-                YamlProblem::BadScalar { text: text.to_owned(), expected: "a value, this is a key of its own kind" },
+                YamlProblem::BadScalar {
+                    text: self.shown(text).to_owned(),
+                    expected: "a value, this is a key of its own kind",
+                },
             )),
             Meaning::Broken(expected) => {
-                Err(self.error(line, YamlProblem::BadScalar { text: text.to_owned(), expected }))
+                Err(self.error(line, YamlProblem::BadScalar { text: self.shown(text).to_owned(), expected }))
             }
         }
     }

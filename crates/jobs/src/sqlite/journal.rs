@@ -9,9 +9,15 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::time::Duration;
 
 /// Bytes of the file at most; the database takes all that is noted long before.
 pub(super) const JOURNAL_BYTES_MAX: u64 = 1 << 20;
+
+/// How often an owner asks for a journal that another process holds, and the pause in between: two seconds. One that only
+/// reads holds it while it takes over what a dead owner left.
+const LOCK_TRIES: u32 = 200;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Number, length and checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4;
@@ -29,17 +35,22 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Opens or creates the file, readable for its owner only, and reads the records after number `applied`. `None`: another
-    /// process holds it.
-    pub(super) fn open(path: &Path, applied: u64) -> io::Result<Option<(Self, Vec<Vec<u8>>)>> {
+    /// process holds it. With `wait`, one that may let go of it is waited for.
+    pub(super) fn open(path: &Path, applied: u64, wait: bool) -> io::Result<Option<(Self, Vec<Vec<u8>>)>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let mut file = options.open(path)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(error),
+        let mut tries = if wait { LOCK_TRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if tries > 0 => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
         let mut bytes = Vec::new();
         (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -86,6 +97,18 @@ impl Journal {
     }
 }
 
+/// Reads the records after number `applied` of a journal that another process may be writing. Called while the database is
+/// locked, so that none of them goes into it meanwhile.
+pub(super) fn read_beside(path: &Path, applied: u64) -> io::Result<Vec<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(records(&bytes, applied).0)
+}
+
 /// The records after number `applied`, and the number of the last one.
 fn records(mut bytes: &[u8], applied: u64) -> (Vec<Vec<u8>>, u64) {
     let mut records = Vec::new();
@@ -122,7 +145,7 @@ mod tests {
     }
 
     fn read(path: &Path, applied: u64) -> (Journal, Vec<String>) {
-        let (journal, records) = Journal::open(path, applied).expect("a file").expect("nobody else has it");
+        let (journal, records) = Journal::open(path, applied, false).expect("a file").expect("nobody else has it");
         let texts = records.into_iter().map(|record| String::from_utf8(record).expect("a text")).collect();
         (journal, texts)
     }
@@ -136,7 +159,7 @@ mod tests {
         for text in ["one", "two", "three"] {
             noted(&mut journal, text);
         }
-        assert!(Journal::open(&path, 0).expect("a file").is_none(), "it is locked");
+        assert!(Journal::open(&path, 0, false).expect("a file").is_none(), "it is locked");
         drop(journal);
         let (mut journal, found) = read(&path, 1);
         assert_eq!(found, ["two", "three"]);

@@ -3,19 +3,22 @@
 //! A few small operations about jobs that are remembered (`rows`) are decided without the database and noted in its journal.
 //! All others are applied in one transaction, together with what was noted before. Both ways decide by the same rules.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 
-use super::journal::{JOURNAL_BYTES_MAX, Journal};
+use super::journal::{JOURNAL_BYTES_MAX, Journal, read_beside};
 use super::open::{Kind, beside, file_error};
 use super::record::Recorded;
 use super::rows::{Change, JobRow, Rows, superseded};
-use super::{Counts, Database, SetAside};
+use super::{Counts, Database, SetAside, statement};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::store::{Operation, Outcome, Store};
+
+/// What is added to the name of a database for its journal.
+const NOTED_SUFFIX: &str = "-noted";
 
 /// Most operations of a batch that is noted: larger ones share a transaction well by themselves.
 const NOTED_OPERATIONS_MAX: usize = 32;
@@ -83,35 +86,44 @@ pub struct SqliteStore<S: Schema> {
     journal: Option<Journal>,
     /// What is noted and not in the database yet. Whatever of it `rows` does not remember is decided by the database.
     noted: Vec<S::Operation>,
+    /// Where another process notes what it has not settled: queries see it too.
+    beside: Option<PathBuf>,
 }
 
 impl<S: Schema> SqliteStore<S> {
     /// Opens or creates the file, readable for its owner only, and takes over what a process that died has noted beside it. A
     /// damaged file is kept under the name `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version,
     /// not a database of this kind, no access, no space.
+    ///
+    /// One process at a time notes changes beside the database. A second one waits two seconds for the first to end, and then
+    /// writes each change into the database at once.
     pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
+        Self::open_and(path, stamp, true)
+    }
+
+    /// As [`SqliteStore::open`], for a process that looks at the jobs of another one, alive or dead: it sees what is noted as
+    /// well. It is in nobody's way: it waits for nobody and keeps nothing locked.
+    pub fn open_beside(path: &Path, stamp: &str) -> Result<Self, StoreError> {
+        let mut store = Self::open_and(path, stamp, false)?;
+        if store.is_settled() {
+            store.journal = None;
+        }
+        store.beside = Some(beside(&store.database.path, NOTED_SUFFIX));
+        Ok(store)
+    }
+
+    fn open_and(path: &Path, stamp: &str, wait: bool) -> Result<Self, StoreError> {
         let database = Database::open(path, &S::KIND, stamp)?;
         let applied = database.number("SELECT number FROM noted")?;
-        let path = beside(&database.path, "-noted");
+        let path = beside(&database.path, NOTED_SUFFIX);
         let opened =
-            Journal::open(&path, applied).map_err(|error| file_error("open the job journal", &path, &error))?;
+            Journal::open(&path, applied, wait).map_err(|error| file_error("open the job journal", &path, &error))?;
         let (journal, records) = match opened {
             Some((journal, records)) => (Some(journal), records),
             None => (None, Vec::new()),
         };
-        let mut noted = Vec::new();
-        for record in records {
-            let mut record = &record[..];
-            while !record.is_empty() {
-                let operation = S::Operation::read(&mut record).ok_or_else(|| StoreError::Row {
-                    path: path.clone(),
-                    error: "a change that was noted is unknown: run the program that wrote it, or a later one"
-                        .to_owned(),
-                })?;
-                noted.push(operation);
-            }
-        }
-        let mut store = Self { database, rows: Rows::default(), journal, noted };
+        let noted = operations::<S>(&path, records)?;
+        let mut store = Self { database, rows: Rows::default(), journal, noted, beside: None };
         match store.settle() {
             // It stays noted until there is space.
             Ok(()) | Err(StoreError::DiskFull { .. }) => Ok(store),
@@ -132,12 +144,42 @@ impl<S: Schema> SqliteStore<S> {
         job: Option<&JobId>,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        if let Some(path) = self.beside.clone() {
+            return self.read_beside(&path, query);
+        }
         let concerned = |noted: &[S::Operation]| job.is_none_or(|job| noted.iter().any(|one| S::job(one) == job));
         match self.settle() {
             Err(StoreError::DiskFull { .. }) if !concerned(&self.noted) => {}
             settled => settled?,
         }
         query(&self.database.connection).map_err(|error| self.database.error(error))
+    }
+
+    /// Asks the database as it will be when it has what another process noted: in a transaction that is then taken back.
+    fn read_beside<T>(
+        &mut self,
+        path: &Path,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        self.settle()?;
+        let Database { connection, .. } = &self.database;
+        let asked = (|| {
+            statement(connection, "BEGIN IMMEDIATE").map_err(|error| self.database.error(error))?;
+            let applied = self.database.number("SELECT number FROM noted")?;
+            let records =
+                read_beside(path, applied).map_err(|error| file_error("read the job journal", path, &error))?;
+            let (mut rows, mut counts) = (Rows::default(), Counts::default());
+            for operation in operations::<S>(path, records)? {
+                // What is refused here will be refused there.
+                drop(apply::<S>(connection, &mut counts, &mut rows, &operation, false));
+            }
+            query(connection).map_err(|error| self.database.error(error))
+        })();
+        if !connection.is_autocommit() {
+            // It can fail only where nothing was begun.
+            drop(statement(connection, "ROLLBACK"));
+        }
+        asked
     }
 
     /// Decides and notes operations. `None`: the database has to.
@@ -184,7 +226,7 @@ impl<S: Schema> SqliteStore<S> {
 
     /// Applies what was noted and then `operations`, in one transaction.
     fn write(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
-        let Self { database, rows, journal, noted } = self;
+        let Self { database, rows, journal, noted, .. } = self;
         let before = if noted.is_empty() { Rows::default() } else { std::mem::take(rows) };
         let all: Vec<&S::Operation> = noted.iter().chain(operations).collect();
         let superseded = superseded(&all, |operation| S::change(operation).map(|change| (S::job(operation), change)));
@@ -264,6 +306,22 @@ impl<S: Schema> Drop for SqliteStore<S> {
         // An error loses nothing: what is noted stays so, and the next process takes it over.
         drop(self.settle());
     }
+}
+
+/// The operations of a journal's records.
+fn operations<S: Schema>(path: &Path, records: Vec<Vec<u8>>) -> Result<Vec<S::Operation>, StoreError> {
+    let mut operations = Vec::new();
+    for record in records {
+        let mut record = &record[..];
+        while !record.is_empty() {
+            let operation = S::Operation::read(&mut record).ok_or_else(|| StoreError::Row {
+                path: path.to_owned(),
+                error: "a change that was noted is unknown: run the program that wrote it, or a later one".to_owned(),
+            })?;
+            operations.push(operation);
+        }
+    }
+    Ok(operations)
 }
 
 /// Decides an operation by what is remembered. `None`: that is not enough.

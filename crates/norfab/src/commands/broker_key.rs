@@ -7,18 +7,30 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::Site;
 
-pub fn run(global: &Global) -> Result<Code, Failure> {
+pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
     let site = Site::load(global)?;
     if !site.encrypted() {
-        return Err(Failure::configuration(
-            "this broker does not encrypt (broker.zmq_auth is false in inventory.yaml): it has no key to show",
-        ));
+        return Err(Failure::configuration(if site.inventory().is_ok_and(|inventory| !inventory.broker.zmq_auth) {
+            "this broker does not encrypt (broker.zmq_auth is false in inventory.yaml): it has no key to show"
+        } else {
+            "--broker-key none says that the broker does not encrypt: without it its key is shown"
+        }));
     }
     let (secret_file, public_file) = site.broker_key_files();
-    let foreign = if secret_file.exists() { None } else { site.foreign_broker_key()? };
-    // On a host that only knows a broker elsewhere, keys of its own would mislead everyone here.
+    let own = secret_file.exists() || create;
+    let foreign = if own { None } else { site.foreign_broker_key()? };
     let (key, file) = match foreign {
         Some(key) => (key, None),
+        // On a host that only knows a broker elsewhere, keys of its own would mislead everyone here: they come before the
+        // key in the inventory.
+        None if !own && !site.starts_broker() => {
+            return Err(Failure::configuration(format!(
+                "there is no broker's key on this host ({} does not exist, and the inventory names none): run this on the \
+                 broker's host; if that is this one, set topology.broker to true, start the broker, or make its keys now \
+                 with --create",
+                public_file.display()
+            )));
+        }
         None => (site.broker_keys()?.public, Some(public_file.display().to_string())),
     };
     let (public_key, fingerprint) = (key.to_string(), key.fingerprint());

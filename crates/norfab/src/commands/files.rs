@@ -42,6 +42,7 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => Failure::failed(
             "no file sharing worker is registered: 'norfab up' starts one with the broker, 'norfab workers' shows who is there",
         ),
+        FetchError::TimedOut { .. } => Failure::new(Code::TimedOut, format!("{error}: give it longer with --timeout")),
         FetchError::Url(_) => Failure::usage(error.to_string()),
         FetchError::Write { .. } => Failure::configuration(&error),
         _ => Failure::failed(&error),

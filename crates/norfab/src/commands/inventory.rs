@@ -1,6 +1,7 @@
 //! `norfab inventory`: the inventory, or a worker's merged data.
 
 use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
+use norfab_secrets::masked;
 use serde_json::{Map, Value};
 
 use super::{ANSWER_PATIENCE, Connected, ask_broker};
@@ -16,7 +17,7 @@ pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<
     } else {
         match worker {
             None => site.inventory()?.masked(),
-            Some(name) => site.worker_data(name).map_err(Failure::configuration)?.unwrap_or(Value::Null),
+            Some(name) => masked(&site.worker_data(name).map_err(Failure::configuration)?.unwrap_or(Value::Null)),
         }
     };
     if let (Some(worker), Value::Null) = (worker, &value) {
@@ -24,7 +25,6 @@ pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<
             "nothing is known of worker '{worker}': add it or a pattern that matches it under 'workers' in inventory.yaml"
         )));
     }
-    let value = norfab_inventory::masked_value(&value, false);
     if global.json {
         printer::json(&value);
     } else {
@@ -45,5 +45,6 @@ async fn from_broker(site: Site, global: &Global, worker: Option<&str>) -> Resul
     };
     let answer = ask_broker(&connected.client, service, task, kwargs, ANSWER_PATIENCE).await;
     connected.client.stop().await;
-    answer
+    // Brokers in Python do not mask theirs, and nobody masks a worker's data.
+    answer.map(|value| if worker.is_some() { masked(&value) } else { norfab_inventory::masked_inventory(&value) })
 }

@@ -35,7 +35,7 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     if !path.exists() {
         return Ok(None);
     }
-    SqliteClientStore::open(&path, &SystemClock::stamp()).map(Some).map_err(Failure::configuration)
+    SqliteClientStore::open_beside(&path, &SystemClock::stamp()).map(Some).map_err(Failure::configuration)
 }
 
 fn list(global: &Global, site: &Site, last: usize) -> Result<Code, Failure> {
@@ -117,7 +117,7 @@ async fn settle(
     let done = async {
         // Before there is a connection: what a worker asks is told once, to whoever follows the job by then.
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
-        if let Err(failure) = connected(&client, site.endpoint()?).await {
+        if let Err(failure) = connected(&client, site).await {
             printer::warning(&failure.text);
             return Ok(());
         }
@@ -159,7 +159,7 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
     if let Value::Object(value) = &mut value {
         let request: Value = serde_json::from_slice(&job.body).unwrap_or(Value::Null);
         value.insert("target".into(), job.target.clone().into());
-        value.insert("kwargs".into(), norfab_inventory::masked_value(&request["kwargs"], false));
+        value.insert("kwargs".into(), norfab_secrets::masked(&request["kwargs"]));
         value.insert("timeout".into(), job.timeout.into());
         value.insert("workers_dispatched".into(), json!(job.dispatched));
         value.insert("workers_completed".into(), json!(job.completed));

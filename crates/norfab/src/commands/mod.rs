@@ -41,12 +41,16 @@ pub async fn dispatch(args: Args) -> Code {
         Command::Demo => demo::run(&global).await,
         command => until_signalled(once(&global, command)).await,
     };
-    match done {
-        Ok(code) => code,
-        Err(Failure { code, text }) => {
-            printer::error(&text);
-            code
+    let code = done.unwrap_or_else(|Failure { code, text }| {
+        printer::error(&text);
+        code
+    });
+    match printer::take_output_error() {
+        Some(error) => {
+            printer::error(&error);
+            code.unless_ok(Code::Failed)
         }
+        None => code,
     }
 }
 
@@ -65,7 +69,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
         Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
-        Command::BrokerKey => broker_key::run(global),
+        Command::BrokerKey { create } => broker_key::run(global, create),
     }
 }
 
@@ -97,8 +101,7 @@ impl Connected {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
         let client = site.start_client(&slot)?;
-        let endpoint = site.endpoint()?.to_owned();
-        if let Err(failure) = connected(&client, &endpoint).await {
+        if let Err(failure) = connected(&client, &site).await {
             client.stop().await;
             return Err(failure);
         }
@@ -107,7 +110,8 @@ impl Connected {
 }
 
 /// Waits until a client is connected. Errors: what is wrong, as soon as it is known.
-async fn connected(client: &ClientHandle, endpoint: &str) -> Result<(), Failure> {
+async fn connected(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
+    let endpoint = site.endpoint()?;
     let mut state = client.state();
     let settled = tokio::time::timeout(
         CONNECT_PATIENCE,
@@ -117,7 +121,7 @@ async fn connected(client: &ClientHandle, endpoint: &str) -> Result<(), Failure>
     )
     .await;
     match settled {
-        Ok(Ok(state)) => match state.problem() {
+        Ok(Ok(state)) => match site.problem(&state) {
             None => Ok(()),
             Some(problem) => Err(Failure::new(Code::Unreachable, problem)),
         },
@@ -143,7 +147,10 @@ async fn ask_broker(
         200 => Ok(answer.results),
         TIMED_OUT => Err(Failure::new(
             Code::TimedOut,
-            format!("the broker did not answer within {} s: give it longer with --timeout", timeout.as_secs_f64()),
+            format!(
+                "the broker did not answer within {} s: 'norfab mmi --timeout TIME' asks with more patience",
+                timeout.as_secs_f64()
+            ),
         )),
         code => Err(Failure::failed(match answer.results["error"].as_str() {
             Some(error) => format!("the broker refused: {error}"),

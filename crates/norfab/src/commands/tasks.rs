@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Connected, code_of, job_errors};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
-use crate::printer;
+use crate::printer::{self, printable};
 
 pub async fn run(global: &Global, service: &str, task: Option<&str>, worker: &str) -> Result<Code, Failure> {
     let service_name = ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()))?;
@@ -55,11 +55,11 @@ fn first_line(text: &Value) -> String {
 }
 
 fn one(task: &Value) {
-    printer::line(task["name"].as_str().unwrap_or_default());
+    printer::line(&printable(task["name"].as_str().unwrap_or_default()));
     if let Some(text) = task["description"].as_str() {
         printer::line("");
         for line in text.trim().lines() {
-            printer::line(&format!("  {}", line.trim()));
+            printer::line(&format!("  {}", printable(line.trim())));
         }
     }
     let schema = &task["inputSchema"];

@@ -1,14 +1,11 @@
 //! What the broker is asked and the site knows.
 
 use norfab_fabric::BrokerInformation;
-use norfab_logs::{LogQuery, read_logs};
+use norfab_logs::Role;
+use norfab_service::LogFilter;
 use serde_json::{Map, Value, json};
 
 use super::Site;
-use super::worker::LOG_FLUSH;
-
-/// Log records that are given where nobody says how many; as the recorded brokers do.
-const LAST_DEFAULT: usize = 100;
 
 pub(super) struct Information {
     pub(super) site: Site,
@@ -20,7 +17,8 @@ impl BrokerInformation for Information {
             Some(inventory) => {
                 let data = inventory.worker_data(name).map_err(|error| error.to_string())?;
                 for warning in data.iter().flat_map(|data| &data.warnings) {
-                    tracing::warn!("inventory of worker {name}: {warning}");
+                    let tell = |text: &str| tracing::warn!("inventory of worker {name}: {text}");
+                    self.site.told.once(&warning.to_string(), tell);
                 }
                 Ok(data.map(|data| data.value))
             }
@@ -33,30 +31,24 @@ impl BrokerInformation for Information {
     }
 
     fn logs(&self, kwargs: &Map<String, Value>) -> Result<Vec<Value>, String> {
-        let text = |key: &str| kwargs.get(key).and_then(Value::as_str).map(str::to_owned);
+        let text = |key: &str| match kwargs.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(value) => Err(format!("argument '{key}': expected a text, found {value}")),
+        };
         let last = match kwargs.get("last") {
-            None | Some(Value::Null) => LAST_DEFAULT,
+            None | Some(Value::Null) => None,
             Some(value) => {
                 // On a command line `last=20` is a text.
                 let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
-                let number = number.ok_or_else(|| format!("argument last: expected a whole number, got {value}"))?;
-                usize::try_from(number).unwrap_or(usize::MAX)
+                let number =
+                    number.ok_or_else(|| format!("argument 'last': expected a whole number, found {value}"))?;
+                Some(usize::try_from(number).unwrap_or(usize::MAX))
             }
         };
-        if let Some(handle) = &self.site.logs {
-            // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
-            handle.flush(LOG_FLUSH);
-        }
-        let query = LogQuery {
-            last,
-            level: text("level"),
-            logger: text("logger"),
-            since: text("since"),
-            until: text("until"),
-            role: Some(norfab_logs::Role::Broker),
-            name: None,
-        };
-        Ok(read_logs(&self.site.directories.logs(), &query))
+        let filter = LogFilter::new(last, text("level")?, text("logger")?, text("since")?, text("until")?)
+            .map_err(|error| error.to_string())?;
+        Ok(self.site.log_reader(Role::Broker, None)(&filter))
     }
 
     fn status(&self) -> Value {

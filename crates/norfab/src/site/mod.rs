@@ -3,24 +3,34 @@
 mod client;
 mod folder_lock;
 mod information;
+mod refusals;
+mod told;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use norfab_fabric::LinkState;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
-use norfab_inventory::{Directories, Inventory, InventoryError, LoadOptions, Topology};
+use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology};
+use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::broker::BrokerConfig;
+use norfab_service::LogFilter;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
+    certificate,
 };
 use serde_json::Value;
 
 use crate::args::Global;
 use crate::exit::Failure;
 use crate::printer;
+use refusals::Refusals;
+use told::Told;
+
 pub use client::ClientSlot;
 pub use worker::SiteWorker;
 
@@ -33,8 +43,8 @@ const DEFAULT_INVENTORY: &str = "inventory.yaml";
 /// What stands in place of the broker's key where nothing is encrypted.
 const NO_KEY: &str = "none";
 
-/// Name of the broker's key files.
-const BROKER_KEY_NAME: &str = "broker";
+/// How long the log has to write what waits before it is read.
+const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// How this host takes part in a fabric.
 #[derive(Clone)]
@@ -48,6 +58,8 @@ pub struct Site {
     listed_key: Option<String>,
     encrypted: bool,
     quiet: bool,
+    /// The warnings about files of workers' data: several workers may share a file, and each may ask often.
+    told: Arc<Told>,
     context: Context,
     logs: Option<norfab_logs::LogHandle>,
     name: Option<String>,
@@ -96,6 +108,7 @@ impl Site {
             inventory,
             encrypted,
             quiet,
+            told: Arc::default(),
             context: Context::new().map_err(Failure::failed)?,
             logs: None,
             name: given(global.name.as_ref()),
@@ -129,9 +142,16 @@ impl Site {
         let Some(inventory) = &self.inventory else { return Ok(None) };
         let data = inventory.worker_data(name)?;
         for warning in data.iter().flat_map(|data| &data.warnings).filter(|_| !self.quiet) {
-            printer::warning(&warning.to_string());
+            self.told.once(&warning.to_string(), printer::warning);
         }
         Ok(data.map(|data| data.value))
+    }
+
+    /// Tells what may be wrong, unless `-q` was given.
+    pub fn warn(&self, text: &str) {
+        if !self.quiet {
+            printer::warning(text);
+        }
     }
 
     /// Starts logging for a role. The guard writes what is left when it is dropped.
@@ -144,7 +164,13 @@ impl Site {
     ) -> Result<norfab_logs::LogGuard, Failure> {
         let section = self.inventory.as_ref().map_or(Value::Null, |inventory| inventory.section("logging"));
         let settings = norfab_logs::LogSettings::from_inventory(&section)
-            .map_err(Failure::configuration)?
+            .map_err(|error| match &self.inventory {
+                Some(inventory) => {
+                    let path = error.key().split('.').fold(KeyPath::root().key("logging"), |path, key| path.key(key));
+                    Failure::configuration(inventory.error_at(&path, error.problem()))
+                }
+                None => Failure::configuration(error),
+            })?
             .with_verbosity(global.verbose, global.quiet);
         let guard = norfab_logs::init(norfab_logs::LogConfig {
             dir: files.then(|| self.directories.logs()),
@@ -157,6 +183,19 @@ impl Site {
         .map_err(Failure::failed)?;
         self.logs = Some(guard.handle());
         Ok(guard)
+    }
+
+    /// Reads the logs of a role here. It reads files: for a thread that may block.
+    fn log_reader(&self, role: Role, name: Option<String>) -> impl Fn(&LogFilter) -> Vec<Value> + Send + Sync + use<> {
+        let (folder, handle) = (self.directories.logs(), self.logs.clone());
+        move |filter| {
+            if let Some(handle) = &handle {
+                // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
+                handle.flush(LOG_FLUSH);
+            }
+            let LogFilter { last, level, logger, since, until } = filter.clone();
+            read_logs(&folder, &LogQuery { last, level, logger, since, until, role: Some(role), name: name.clone() })
+        }
     }
 
     /// The inventory. Errors: there is none.
@@ -193,9 +232,37 @@ impl Site {
         self
     }
 
+    /// Whether the inventory says that the broker runs here.
+    pub fn starts_broker(&self) -> bool {
+        self.inventory.as_ref().is_some_and(|inventory| inventory.topology.starts_broker())
+    }
+
+    /// What is wrong with a link, and where the key is from that its broker refused: one on this host comes before the
+    /// inventory's.
+    pub fn problem(&self, state: &LinkState) -> Option<String> {
+        let text = state.problem()?;
+        let (_, file) = self.broker_key_files();
+        let of_file = matches!(state, LinkState::Refused { fingerprint: Some(_), .. })
+            && self.given_key.is_none()
+            && (self.listed_key.is_none() || file.exists());
+        if !of_file {
+            return Some(text);
+        }
+        Some(if file.exists() {
+            format!(
+                "{text}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
+                 this host, remove the folder {}",
+                file.display(),
+                self.directories.broker().display()
+            )
+        } else {
+            format!("{text}; the expected key is the copy of an earlier start, as the inventory names none")
+        })
+    }
+
     /// The broker's keys on this host, made if they are not there.
     pub fn broker_keys(&self) -> Result<KeyPair, Failure> {
-        KeyFolder::new(self.directories.broker()).load_or_create(BROKER_KEY_NAME).map_err(Failure::configuration)
+        KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(Failure::configuration)
     }
 
     /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
@@ -207,7 +274,7 @@ impl Site {
     /// Where the broker's key files are: private and public.
     pub fn broker_key_files(&self) -> (PathBuf, PathBuf) {
         let folder = KeyFolder::new(self.directories.broker());
-        (folder.secret_file(BROKER_KEY_NAME), folder.public_file(BROKER_KEY_NAME))
+        (folder.secret_file(certificate::BROKER), folder.public_file(certificate::BROKER))
     }
 
     /// Starts the broker. Errors: the endpoint is not given or in use, keys cannot be read.
@@ -215,8 +282,15 @@ impl Site {
         let keys = if self.encrypted { Some(self.broker_keys()?) } else { None };
         let admission = match &self.inventory {
             Some(inventory) if inventory.broker.ip_allowlist != ["*"] => {
-                let list = AddressAllowlist::new(&inventory.broker.ip_allowlist).map_err(Failure::configuration)?;
-                let list = list.on_denied(|peer, reason| tracing::warn!("refused {}: {reason}", peer.address));
+                let entries = &inventory.broker.ip_allowlist;
+                let list = AddressAllowlist::new(entries).map_err(|error| {
+                    let path = KeyPath::root().key("broker").key("ip_allowlist");
+                    let index = entries.iter().position(|entry| *entry == error.entry);
+                    let path = index.map_or(path.clone(), |index| path.item(index));
+                    Failure::configuration(inventory.error_at(&path, error.to_string()))
+                })?;
+                let refusals = Refusals::default();
+                let list = list.on_denied(move |peer, reason| refusals.tell(&peer.address, reason));
                 Some(Arc::new(list) as Arc<dyn norfab_transport::Admission>)
             }
             _ => None,
@@ -279,4 +353,18 @@ fn seed() -> u64 {
 /// The process's environment; variables that are not Unicode cannot be used in templates.
 fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_service::view::{LOG_LEVELS, LOG_RECORDS_DEFAULT, LOG_RECORDS_MAX};
+
+    #[test]
+    fn services_and_logs_mean_the_same_by_a_level_and_give_as_many_records() {
+        assert_eq!(norfab_logs::Level::ALL.map(|level| level.as_str()), LOG_LEVELS);
+        assert_eq!(
+            (norfab_logs::read::LAST_DEFAULT, norfab_logs::read::LAST_MAX),
+            (LOG_RECORDS_DEFAULT, LOG_RECORDS_MAX)
+        );
+    }
 }

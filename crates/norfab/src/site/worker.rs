@@ -6,18 +6,18 @@ use std::time::Duration;
 use norfab_fabric::LinkState;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
-use norfab_logs::{LogQuery, Role, read_logs};
+use norfab_logs::Role;
 use norfab_protocol::Identity;
 use norfab_protocol::worker::WorkerConfig;
-use norfab_service::{LogFilter, Service};
-use norfab_transport::KeyFolder;
+use norfab_service::Service;
+use norfab_transport::{KeyFolder, certificate};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Site;
 use super::folder_lock::{FolderLock, lock_folder};
 use crate::exit::Failure;
-use crate::services;
+use crate::services::{self, ServiceProblem, WrongSetting};
 
 /// A running worker and the lock on its folder: two processes under one name would take each other's jobs.
 pub struct SiteWorker {
@@ -36,6 +36,11 @@ impl SiteWorker {
         self.handle.state()
     }
 
+    /// As [`WorkerHandle::ended`].
+    pub fn ended(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.handle.ended()
+    }
+
     /// As [`WorkerHandle::stop`].
     pub async fn stop(self, drain: Duration) {
         self.handle.stop(drain).await;
@@ -45,8 +50,10 @@ impl SiteWorker {
 impl Site {
     /// Starts a worker with its merged data. Errors: its name, its service, its folders, its keys.
     pub fn start_worker(&self, name: &str, data: &Value) -> Result<SiteWorker, Failure> {
-        let service = services::build(data, self.directories.base_dir())
-            .map_err(|problem| Failure::configuration(format!("worker {name}: {problem}")))?;
+        let service = services::build(data, self.directories.base_dir()).map_err(|problem| match problem {
+            ServiceProblem::Setting(setting) => self.wrong(name, data, setting),
+            problem => Failure::configuration(format!("worker {name}: {problem}")),
+        })?;
         self.start_worker_with(name, data, service)
     }
 
@@ -63,10 +70,11 @@ impl Site {
             ))
         })?;
         let mut config = WorkerConfig::new(identity, service.name().clone());
-        if let Some(jobs) = number(name, data, "max_concurrent_jobs", CONCURRENT_JOBS_MAX)? {
+        let number = |key, max| number(data, key, max).map_err(|wrong| self.wrong(name, data, wrong));
+        if let Some(jobs) = number("max_concurrent_jobs", CONCURRENT_JOBS_MAX)? {
             config.max_concurrent_jobs = jobs;
         }
-        let result_bytes_max = number(name, data, "result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
+        let result_bytes_max = number("result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
         let link = self.dealer(name, &folder)?;
         let path = folder.join(FILE_NAME);
         let keys = KeyFolder::new(&folder);
@@ -82,29 +90,11 @@ impl Site {
             "security": {
                 "worker_private_key_file": file(keys.secret_file(name)),
                 "worker_public_key_file": file(keys.public_file(name)),
-                "broker_public_key_file": file(keys.public_file("broker")),
+                "broker_public_key_file": file(keys.public_file(certificate::BROKER)),
                 "zmq_auth": secure,
             },
         });
-        let logs_folder = self.directories.logs();
-        let of_worker = name.to_owned();
-        let handle = self.logs.clone();
-        let logs = move |filter: &LogFilter| {
-            if let Some(handle) = &handle {
-                // What was logged a moment ago should be in the answer; if it takes longer, it is in the next.
-                handle.flush(LOG_FLUSH);
-            }
-            let query = LogQuery {
-                last: filter.last,
-                level: filter.level.clone(),
-                logger: filter.logger.clone(),
-                since: filter.since.clone(),
-                until: filter.until.clone(),
-                role: Some(Role::Worker),
-                name: Some(of_worker.clone()),
-            };
-            Ok(read_logs(&logs_folder, &query))
-        };
+        let read_logs = self.log_reader(Role::Worker, Some(name.to_owned()));
         let fetched_files_dir =
             self.directories.fetched_files(&format!("{name}-NFPClient")).map_err(Failure::configuration)?;
         let handle = WorkerHandle::start(WorkerOptions {
@@ -121,30 +111,38 @@ impl Site {
             endpoint: self.endpoint()?.to_owned(),
             status,
             fetched_files_dir,
-            logs: Arc::new(logs),
+            logs: Arc::new(move |filter| Ok(read_logs(filter))),
         })
         .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))?;
         Ok(SiteWorker { handle, _lock: lock })
     }
 }
 
-/// How long the log has to write what waits before it is read.
-pub(super) const LOG_FLUSH: Duration = Duration::from_millis(200);
+impl Site {
+    /// A setting of a worker that cannot be used, with its file and line where this host's inventory has it.
+    fn wrong(&self, worker: &str, data: &Value, wrong: WrongSetting) -> Failure {
+        let WrongSetting { key, problem } = wrong;
+        let place = self.inventory.as_ref().zip(data.get(key));
+        let place = place.and_then(|(inventory, value)| inventory.worker_error_at(worker, key, value, &problem));
+        Failure::configuration(match place {
+            Some(error) => format!("worker {worker}: {error}"),
+            None => format!("worker {worker}: {key}: {problem}"),
+        })
+    }
+}
 
 /// Most jobs that a worker may run at once: each may need a thread.
 const CONCURRENT_JOBS_MAX: usize = 512;
 
-fn number(worker: &str, data: &Value, key: &str, max: usize) -> Result<Option<usize>, Failure> {
+fn number(data: &Value, key: &'static str, max: usize) -> Result<Option<usize>, WrongSetting> {
     match data.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => {
             let number = value.as_u64().and_then(|number| usize::try_from(number).ok());
             let number = number.filter(|number| (1..=max).contains(number));
-            number.map(Some).ok_or_else(|| {
-                Failure::configuration(format!(
-                    "worker {worker}: {key} is {value}: give a whole number from 1 to {max}"
-                ))
-            })
+            let wrong =
+                || WrongSetting { key, problem: format!("expected a whole number from 1 to {max}, found {value}") };
+            number.map(Some).ok_or_else(wrong)
         }
     }
 }

@@ -105,6 +105,47 @@ fn a_target_that_cannot_be_written_is_named() {
 }
 
 #[test]
+fn only_a_regular_file_is_replaced() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a", "new");
+    std::fs::create_dir_all(lab.path("folder/a")).expect("a folder");
+    let socket = std::os::unix::net::UnixListener::bind(lab.path("socket")).expect("a socket");
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, lab.path(name)).expect("a link");
+    link("/dev/null", "to-device");
+    link("nowhere", "to-nothing");
+    for target in ["socket", "to-device", "to-nothing", "folder"] {
+        let ended = lab.run(&["files", "get", "nf://a", target]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{target}: {ended:?}");
+        assert!(ended.stderr.contains("not a regular file; '-' is standard output"), "{target}: {ended:?}");
+    }
+    let kind = |name: &str| lab.path(name).symlink_metadata().expect("it is there").file_type();
+    assert!(kind("to-device").is_symlink() && kind("to-nothing").is_symlink() && kind("folder/a").is_dir());
+    assert!(!kind("socket").is_file());
+    drop(socket);
+    lab.write("other/real", "old");
+    link("other/real", "to-file");
+    assert_eq!(
+        lab.run(&["files", "get", "nf://a", "to-file"]).stdout,
+        "to-file (3 bytes, from filesharing-worker-1)\n"
+    );
+    assert!(kind("to-file").is_symlink());
+    assert_eq!((lab.read("other/real"), lab.names("other")), ("new".to_owned(), vec!["real".to_owned()]));
+}
+
+#[test]
+fn a_worker_that_does_not_answer_is_a_time_out() {
+    let lab = Lab::new(crate::support::FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    lab.registered(&["filesharing-worker-1"]);
+    worker.signal(Signal::STOP);
+    let ended = lab.run(&["files", "get", "nf://a", "--timeout", "1s"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""), "{ended:?}");
+    assert!(ended.stderr.starts_with("error: 'nf://a' did not come within 1 s: "), "{ended:?}");
+}
+
+#[test]
 fn an_interrupted_transfer_leaves_no_half_file() {
     let (lab, _up) = Lab::up();
     let file = std::fs::File::create(lab.path("shared/large")).expect("a file");

@@ -63,6 +63,40 @@ fn a_wrong_key_is_told_with_endpoint_and_fingerprint() {
 }
 
 #[test]
+fn a_host_without_the_broker_makes_no_keys_for_it() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let (right, _) = key(&lab);
+    lab.write("client/inventory.yaml", format!("broker: {{endpoint: '{}'}}\n", lab.endpoint()));
+    let ended = lab.run(&["broker-key", "-i", "client"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+    assert!(ended.stderr.contains("run this on the broker's host"), "{ended:?}");
+    assert!(!lab.path("client/__norfab__/files/broker").exists());
+    lab.write("client/inventory.yaml", format!("broker: {{endpoint: '{}', shared_key: '{right}'}}\n", lab.endpoint()));
+    assert_eq!(lab.run(&["workers", "-i", "client"]).code, Some(0));
+    assert_eq!(lab.json(&["broker-key", "-i", "client", "--json"])["public_key"], right.as_str());
+    // Keys that were made all the same come before the inventory's; whoever is refused with them is told where they are.
+    assert_eq!(lab.run(&["broker-key", "-i", "client", "--create"]).code, Some(0));
+    let ended = lab.run(&["workers", "-i", "client"]);
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let file = lab.path("client/__norfab__/files/broker/public_keys/broker.key");
+    assert!(ended.stderr.contains(&format!("the expected key is the one in {}", file.display())), "{ended:?}");
+}
+
+#[test]
+fn without_encryption_there_is_no_key_to_show_and_the_reason_is_told() {
+    let lab = Lab::new(FABRIC);
+    let told = |arguments: &[&str]| {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        ended.stderr
+    };
+    assert!(told(&["broker-key", "--broker-key", "none"]).contains("--broker-key none says"));
+    lab.write("plain/inventory.yaml", "broker: {endpoint: 'tcp://127.0.0.1:1', zmq_auth: false}\n");
+    assert!(told(&["broker-key", "-i", "plain"]).contains("broker.zmq_auth is false in inventory.yaml"));
+}
+
+#[test]
 fn one_side_that_encrypts_alone_is_told() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);

@@ -237,3 +237,62 @@ fn clients_at_the_same_time_have_names_of_their_own() {
     assert_snapshot!(taken.stderr, @"error: client name 'mine' is in use by another process here: wait for it, or give another --name");
     std::fs::remove_file(&marker).expect("it is there");
 }
+
+#[test]
+fn errors_and_messages_of_results_that_did_not_fail_are_told_and_steer_no_terminal() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let ended = lab.run(&["run", "asking", "tell", "--events", "none"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "asker:\n  done\n"), "{ended:?}");
+    assert_snapshot!(ended.stderr, @r"
+    asker: cut\u{1b}[31m short
+    warning: worker asker:
+      r1 did not\u{1b}[2J answer
+      nor did r2
+    ");
+    let quiet = lab.run(&["run", "asking", "tell", "-q"]);
+    assert_snapshot!(quiet.stderr, @r"
+    warning: worker asker:
+      r1 did not\u{1b}[2J answer
+      nor did r2
+    ");
+    let failed = lab.run(&["run", "asking", "refuse", "-q"]);
+    assert_eq!(failed.code, Some(1));
+    assert!(!failed.stderr.contains('\u{1b}') && failed.stderr.contains("no\\u{1b}[2J"), "{failed:?}");
+    let one = lab.run(&["tasks", "asking", "tell"]);
+    assert!(!one.stdout.contains('\u{1b}') && one.stdout.contains("Tells\\u{1b}[2J"), "{one:?}");
+    for arguments in [&["tell"][..], &["refuse"], &["events", "count:=2"]] {
+        let ended = lab.run(&[&["run", "asking"], arguments, &["--events", "json"]].concat());
+        assert!(!ended.stderr.is_empty());
+        for line in ended.stderr.lines() {
+            let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?}"));
+            assert!(value.is_object(), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_no_success() {
+    let (lab, _up) = Lab::up();
+    for arguments in [
+        &["run", "filesharing", "echo", "-q"][..],
+        &["workers"],
+        &["workers", "--json"],
+        &["inventory"],
+        &["run", "filesharing", "echo", "--events", "json"],
+    ] {
+        let mut command = lab.command(arguments);
+        command.stdout(std::fs::File::options().write(true).open("/dev/full").expect("it is there"));
+        let ended = crate::support::Role::spawn(command).end();
+        assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains("cannot write to standard output: No space left"), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_job_that_is_not_waited_for_names_whom_it_does_not_reach() {
+    let (lab, _up) = Lab::up();
+    let ended = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"]);
+    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(1), 32), "{ended:?}");
+    assert_snapshot!(ended.stderr, @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+}

@@ -39,16 +39,18 @@ fn workers_that_cannot_start_are_told_with_their_reasons_and_the_others_serve() 
 broker: {endpoint: "tcp://127.0.0.1:*"}
 topology:
   broker: true
-  workers: [no-service, strange, no-data, no-file, bad-number, good, {late: {depends_on: [good]}}]
+  workers: [no-service, strange, no-data, no-file, bad-number, bad-flag, good, {late: {depends_on: [good, no-data]}}]
 workers:
   no-service: [{some: thing}]
   strange: [{service: strange}]
   no-file: [missing.yaml]
   bad-number: [{service: filesharing, base_dir: shared, max_concurrent_jobs: many}]
+  bad-flag: [shared/flag.yaml]
   good: [{service: filesharing, base_dir: shared}]
   late: [{service: filesharing, base_dir: shared}]
 "#,
     );
+    lab.write("shared/flag.yaml", "service: filesharing\nrun_shell_cmd: 'true'\n");
     let up = lab.start(&["up"]);
     up.ready("worker late");
     lab.registered(&["filesharing-worker-1", "good", "late"]);
@@ -57,12 +59,51 @@ workers:
     let ended = up.stop(Signal::TERM);
     assert_eq!(ended.code, Some(0));
     assert_snapshot!(lab.redacted(&ended.stderr), @r#"
-    [time] ERROR broker NFPBroker: worker no-service: its inventory data names no service: add 'service: NAME'
-    [time] ERROR broker NFPBroker: worker strange: service 'strange' is not built into this program (it has: filesharing): start this worker with Python NorFab on any host, it connects to the same broker
-    [time] ERROR broker NFPBroker: worker no-data: the inventory has no data for it: add 'no-data' or a pattern that matches it under 'workers'
-    [time] ERROR broker NFPBroker: worker no-file: inventory.yaml:9: workers.no-file[0]: no such file: [folder]/missing.yaml: create it or correct the path, which counts from [folder]
-    [time] ERROR broker NFPBroker: worker bad-number: max_concurrent_jobs is "many": give a whole number from 1 to 512
+    error: worker no-service: its inventory data names no service: add 'service: NAME'
+    error: worker strange: service 'strange' is not built into this program (it has: filesharing): start this worker with Python NorFab on any host, it connects to the same broker
+    error: worker no-data: the inventory has no data for it: add 'no-data' or a pattern that matches it under 'workers'
+    error: worker no-file: inventory.yaml:9: workers.no-file[0]: no such file: [folder]/missing.yaml: create it or correct the path, which counts from [folder]
+    error: worker bad-number: inventory.yaml:10: workers.bad-number[0].max_concurrent_jobs: expected a whole number from 1 to 512, found "many"
+    error: worker bad-flag: [folder]/shared/flag.yaml:2: run_shell_cmd: expected true or false, found "true"
+    [time] WARNING broker NFPBroker: worker late starts without no-data, which could not start
     "#);
+    // The log has it, too, for whoever looks later.
+    assert!(lab.read("__norfab__/logs/broker-NFPBroker.jsonl").contains("worker no-service: its inventory data"));
+}
+
+#[test]
+fn why_a_worker_cannot_start_is_told_however_quiet_the_log_is() {
+    let lab = Lab::new(&format!(
+        "{FABRIC}  ghost: [{{service: nope}}]\nlogging: {{handlers: {{terminal: {{level: CRITICAL}}}}}}\n"
+    ));
+    lab.write("inventory.yaml", lab.read("inventory.yaml").replace("broker: true", "broker: true\n  workers: [ghost]"));
+    let up = lab.start(&["up", "-qq"]);
+    up.ready("worker filesharing-worker-1");
+    let ended = up.stop(Signal::TERM);
+    assert!(ended.stderr.starts_with("error: worker ghost: service 'nope' is not built into"), "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+}
+
+#[test]
+fn a_worker_that_comes_late_is_told_as_ready_all_the_same() {
+    let lab = Lab::new(&FABRIC.replace("broker: true", "broker: true\n  workers_init_timeout: 0"));
+    let up = lab.start(&["up"]);
+    up.ready("worker filesharing-worker-1");
+    assert_eq!(up.stop(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn values_that_cannot_be_used_are_told_with_file_line_and_key() {
+    let told = |text: &str| {
+        let lab = Lab::new(text);
+        let ended = lab.run(&["up"]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        ended.stderr
+    };
+    let broker = "topology: {broker: true}\nbroker:\n  endpoint: 'tcp://127.0.0.1:*'\n";
+    assert_snapshot!(told(&format!("{broker}  ip_allowlist:\n    - 10.0.0.0/8\n    - 10.0.0.300\n")), @r#"error: inventory.yaml:6: broker.ip_allowlist[1]: "10.0.0.300" is neither an address, nor a network such as 192.0.2.0/24, nor *"#);
+    assert_snapshot!(told(&format!("{broker}logging:\n  root:\n    level: LOUD\n")), @r#"error: inventory.yaml:6: logging.root.level: expected DEBUG, INFO, WARNING, ERROR or CRITICAL, found "LOUD""#);
+    assert_snapshot!(told(&format!("{broker}logging:\n  handlers: {{file: {{backupCount: 5000}}}}\n")), @"error: inventory.yaml:5: logging.handlers.file.backupCount: expected a whole number from 0 to 1000, found 5000");
 }
 
 #[test]
@@ -147,5 +188,16 @@ fn a_warning_of_the_inventory_is_shown_once() {
     let of_up = up.stop(Signal::TERM);
     for (stderr, count) in [(&of_up.stderr, 1), (&of_command.stderr, 1), (&of_quiet.stderr, 0)] {
         assert_eq!(stderr.matches("warning: inventory.yaml:9").count(), count, "{stderr}");
+    }
+}
+
+#[test]
+fn hooks_and_plugins_that_nobody_runs_are_told_once() {
+    let lab = Lab::new(&format!("{FABRIC}hooks: {{startup: [x]}}\nplugins: {{a: {{}}}}\n"));
+    for command in ["up", "broker"] {
+        let role = lab.start(&[command]);
+        let ended = role.stop(Signal::TERM);
+        let told = "warning: hooks and plugins in the inventory: this program runs none; they are for Python workers and clients\n";
+        assert_eq!(ended.stderr.matches(told).count(), 1, "{ended:?}");
     }
 }

@@ -43,7 +43,7 @@ fn a_worker_that_the_broker_does_not_know_is_told_its_data_by_this_host() {
     lab.registered(&["mine"]);
     let ended = worker.stop(Signal::INT);
     assert_eq!(ended.code, Some(0));
-    assert_snapshot!(lab.redacted(&ended.stderr), @"[time] ERROR worker mine: worker unknown: the inventory has no data for it: add 'unknown' or a pattern that matches it under 'workers'");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"error: worker unknown: the inventory has no data for it: add 'unknown' or a pattern that matches it under 'workers'");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_name_is_used_by_one_process_at_a_time() {
     let ended = lab.run(&["worker", "filesharing-worker-1"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
     assert_snapshot!(lab.redacted(&ended.stderr), @r"
-    [time] ERROR worker filesharing-worker-1: another process here runs it already: stop that one, or give this one another name
+    error: worker filesharing-worker-1: another process here runs it already: stop that one, or give this one another name
     error: no worker could be started: filesharing-worker-1 failed
     ");
     let twice = lab.spawn(&["worker", "files-2", "files-2", "--service", "filesharing"]);

@@ -237,6 +237,8 @@ impl Job {
     pub(super) fn complete(&mut self, worker: &Identity) -> bool {
         self.lost.remove(worker);
         self.missing.remove(worker);
+        // Who has a result had the job, also where no 201 said so.
+        self.started.insert(worker.clone());
         self.completed.insert(worker.clone())
     }
 

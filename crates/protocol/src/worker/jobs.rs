@@ -45,7 +45,7 @@ impl Worker {
             self.refuse_unknown(client, job, reason);
             return;
         }
-        let JobRequestHead { task, timeout: asked_timeout, .. } = match body::decode("a job request", &body) {
+        let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = match body::decode("a job request", &body) {
             Ok(head) => head,
             Err(error) => {
                 self.refuse(client, job, error.to_string(), false);
@@ -65,6 +65,7 @@ impl Worker {
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            fabric: fabric.is_some(),
         };
         self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
@@ -92,8 +93,9 @@ impl Worker {
             fabric: Some(FABRIC_VERSION),
         };
         let payload = body::encode(&body);
-        let reply = WorkerReply { client, job, status: Status::ACCEPTED, payload };
-        self.send(&WorkerMessage::Response(reply), Class::Unhurried);
+        let reply = WorkerReply { client, job: job.clone(), status: Status::ACCEPTED, payload };
+        self.counters.sent += 1;
+        self.outputs.push_back(WorkerOutput::Accept(job, WorkerMessage::Response(reply).encode()));
     }
 
     pub(super) fn inserted(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
@@ -156,6 +158,9 @@ impl Worker {
                 StoreFailure::Failed(error) => error,
             };
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
+        }
+        if active.fabric {
+            self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
         }
         self.reply(active.client.clone(), job.clone(), Status::OK, reply);
         self.send_event(active.client, job, event, Class::Data);

@@ -99,6 +99,8 @@ struct ActiveJob {
     /// It was cancelled while it was being stored.
     cancelled: Option<Abandoned>,
     abandoned: bool,
+    /// Its client is one of ours: a result tells it that the job was taken.
+    fabric: bool,
 }
 
 /// The worker's state.
@@ -197,6 +199,8 @@ impl Worker {
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            // Its 201 left with the process before.
+            fabric: false,
         };
         self.jobs.insert(job.clone(), active);
         if started {

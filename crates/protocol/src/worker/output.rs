@@ -149,6 +149,11 @@ pub enum Asked {
 pub enum WorkerOutput {
     /// Send.
     Send(Frames, Class),
+    /// Send the word that this job was taken, as [`Class::Unhurried`].
+    Accept(JobId, Frames),
+    /// The result of this job follows, for a client that needs no word that it was taken: if that still waits for company,
+    /// it need not leave.
+    Withdraw(JobId),
     /// Store, and confirm with [`super::Worker::stored`] where there is a token.
     Store(WorkerStoreOperation, Option<WorkerToken>),
     /// Look a job up and tell [`super::Worker::loaded`].

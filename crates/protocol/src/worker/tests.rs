@@ -10,6 +10,7 @@ struct Bench {
 
 #[derive(Debug, PartialEq)]
 enum Did {
+    Withdrew(String),
     Sent(Command, Vec<String>),
     Stored(&'static str),
     Started(String),
@@ -44,7 +45,8 @@ impl Bench {
         let mut did = Vec::new();
         while let Some(output) = self.worker.poll_output() {
             did.push(match output {
-                WorkerOutput::Send(frames, _) => Did::Sent(
+                WorkerOutput::Withdraw(job) => Did::Withdrew(job.to_string()),
+                WorkerOutput::Send(frames, _) | WorkerOutput::Accept(_, frames) => Did::Sent(
                     Command::from_frame(&frames[2]).expect("a command"),
                     frames[3..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect(),
                 ),
@@ -469,4 +471,20 @@ fn a_large_result_on_a_slow_line_is_not_cut_off() {
     };
     // 64 MiB at 5 Mbit/s, and a hold time.
     assert!((120..130).contains(&left.as_secs()), "{left:?}");
+}
+
+#[test]
+fn a_result_for_a_client_of_ours_makes_the_word_that_the_job_was_taken_pointless() {
+    for (fabric, withdrawn) in [(r#","fabric":1"#, true), ("", false)] {
+        let mut bench = Bench::new(5);
+        let body = format!(r#"{{"task":"t"{fabric}}}"#);
+        bench.told(&["0x04", "c", "", "1", &body]);
+        let did = bench.store(WorkerToken::Insert(job("1")));
+        assert_eq!(statuses(&did), ["201"]);
+        bench.store(WorkerToken::Start(job("1")));
+        bench.finish("1");
+        let did = bench.store(WorkerToken::Finish(job("1")));
+        assert_eq!(did.first() == Some(&Did::Withdrew("1".into())), withdrawn, "{did:?}");
+        assert_eq!(statuses(&did), ["200"]);
+    }
 }

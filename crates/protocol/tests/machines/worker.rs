@@ -218,6 +218,8 @@ impl Run {
             outputs += 1;
             match output {
                 WorkerOutput::Send(message, class) => self.sent(&message, class),
+                WorkerOutput::Accept(_, message) => self.sent(&message, Class::Unhurried),
+                WorkerOutput::Withdraw(_) => {}
                 WorkerOutput::Store(operation, Some(token)) => self.pending.push_back((operation, token)),
                 WorkerOutput::Store(operation, None) => {
                     if let WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) = &operation {

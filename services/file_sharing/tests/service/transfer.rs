@@ -267,3 +267,13 @@ async fn a_large_file_is_read_once_for_many_questions() {
     // A hundred readings would take seconds even on the fastest machine.
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
+
+#[tokio::test]
+async fn an_argument_under_both_of_its_names_is_refused() {
+    let tree = Tree::new();
+    tree.write("f", "x");
+    for (name, dashed) in [("chunk_size", "chunk-size"), ("chunk_timeout", "chunk-timeout")] {
+        let result = tree.worker.run("fetch_file", json!({"url": "nf://f", name: 5, dashed: 5})).await;
+        assert_eq!(result.errors, [format!("argument '{name}' was given twice")]);
+    }
+}

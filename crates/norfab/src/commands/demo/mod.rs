@@ -21,7 +21,7 @@ use serde_json::{Map, Value, json};
 use super::{ANSWER_PATIENCE, ask_broker, connected, workers};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
-use crate::printer;
+use crate::printer::{self, Said};
 use crate::signals::Signals;
 use crate::site::{BROKER_NAME, Site};
 
@@ -78,7 +78,7 @@ pub async fn run(global: &Global) -> Result<Code, Failure> {
     let slot = site.client_slot()?;
     let client = site.start_client(&slot)?;
     let shown = async {
-        connected(&client, broker.endpoint()).await?;
+        connected(&client, &site).await?;
         registered(&client, workers.len()).await?;
         show(&mut stage, &client, folder.path()).await
     };
@@ -258,7 +258,13 @@ async fn job(
     }
     let report = job.report();
     if stage.text() {
-        printer::results(&report).iter().for_each(|error| printer::error(error));
+        for said in printer::results(&report) {
+            match said {
+                Said::Error(text) => printer::error(&text),
+                Said::Warning(text) => printer::warning(&text),
+                Said::Message(text) => printer::remark(&text),
+            }
+        }
     }
     stage.keep_job(printer::report_document("lab", task, &report));
     if report.succeeded() == succeeds {

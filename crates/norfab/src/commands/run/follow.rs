@@ -10,11 +10,12 @@ use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
 
+use super::unreached;
 use super::voice::Voice;
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors};
 use crate::exit::{Code, Failure};
-use crate::printer;
+use crate::printer::{self, Said};
 use crate::prompt::{Asked, TypedLines};
 
 /// What is known while a job runs.
@@ -60,7 +61,7 @@ impl Follower {
             }
         }
         if !self.questions.is_empty() {
-            printer::remark("");
+            self.voice.at_prompt("");
         }
         let mut report = job.report();
         if report.events_dropped > 0 {
@@ -69,7 +70,7 @@ impl Follower {
                 report.events_dropped
             ));
         }
-        let unreached = self.unreached(&words.service);
+        let unreached = unreached(&self.target, self.dispatched.as_deref(), &words.service);
         let code = match code_of(&report) {
             Code::Ok if !unreached.is_empty() => Code::Failed,
             code => code,
@@ -96,7 +97,7 @@ impl Follower {
                 let at_prompt = self.questions.front().is_some_and(|asked| asked.worker == worker);
                 self.questions.retain(|asked| asked.worker != worker);
                 if at_prompt {
-                    printer::remark("");
+                    self.voice.at_prompt("");
                     self.voice.information(&format!("worker {worker} does not wait for the answer any more"));
                     self.show_prompt();
                 }
@@ -134,13 +135,13 @@ impl Follower {
         let Some(asked) = self.questions.front() else { return Ok(()) };
         let value = match typed.as_deref().map(|typed| asked.answer(typed)) {
             Some(Err(hint)) => {
-                printer::remark(hint);
-                printer::prompt(&asked.prompt());
+                self.voice.at_prompt(hint);
+                self.show_question(asked);
                 return Ok(());
             }
             Some(Ok(value)) => Some(value),
             None => {
-                printer::remark("cancelled");
+                self.voice.at_prompt("cancelled");
                 None
             }
         };
@@ -153,8 +154,15 @@ impl Follower {
 
     fn show_prompt(&self) {
         if let Some(asked) = self.questions.front() {
-            asked.preview().iter().for_each(|line| printer::remark(line));
-            printer::prompt(&asked.prompt());
+            asked.preview().iter().for_each(|line| self.voice.at_prompt(line));
+            self.show_question(asked);
+        }
+    }
+
+    fn show_question(&self, asked: &Asked) {
+        match self.voice {
+            Voice::Json => self.voice.at_prompt(asked.prompt().trim_end()),
+            Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(&asked.prompt()),
         }
     }
 
@@ -180,27 +188,17 @@ impl Follower {
         }
     }
 
-    /// Workers that were named and not reached: the broker passes over names that it does not know.
-    fn unreached(&self, service: &str) -> Vec<String> {
-        let Some(dispatched) = &self.dispatched else { return Vec::new() };
-        let names = match &self.target {
-            Target::Any | Target::All => return Vec::new(),
-            target => target.listed_names().unwrap_or_default(),
-        };
-        names
-            .iter()
-            .filter(|name| !dispatched.iter().any(|worker| worker.as_str() == **name))
-            .map(|name| format!("worker {name} is not registered for service '{service}': the job did not go to it"))
-            .collect()
-    }
-
     fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {
         if global.json {
             printer::json(&printer::report_document(&words.service, &words.task, report));
             return;
         }
-        for error in printer::results(report) {
-            self.voice.error(&error);
+        for said in printer::results(report) {
+            match said {
+                Said::Error(text) => self.voice.error(&text),
+                Said::Warning(text) => self.voice.warning(&text),
+                Said::Message(text) => self.voice.information(&text),
+            }
         }
         // Those of a time-out stand with each worker that did not answer.
         if report.state != JobState::Stale || report.workers.is_empty() {

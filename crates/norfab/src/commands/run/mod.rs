@@ -8,7 +8,7 @@ use std::time::Duration;
 use norfab_fabric::client::{JobHandle, JobSpec};
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
-use norfab_protocol::{ServiceName, TaskName};
+use norfab_protocol::{Identity, ServiceName, TaskName};
 use serde_json::json;
 
 use super::{Connected, answer_of, arguments, job_errors};
@@ -32,10 +32,17 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
     }
     let silent = Global { quiet: SILENT, ..global.clone() };
     let done = run_with(&silent, words, voice).await;
-    Ok(done.unwrap_or_else(|failure| {
+    let code = done.unwrap_or_else(|failure| {
         voice.error(&failure.text);
         failure.code
-    }))
+    });
+    Ok(match printer::take_output_error() {
+        Some(error) => {
+            voice.error(&error);
+            code.unless_ok(Code::Failed)
+        }
+        None => code,
+    })
 }
 
 async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
@@ -58,16 +65,18 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let client = &connected.client;
     let job = client.submit(spec).await.map_err(Failure::failed)?;
     let id = job.id().clone();
-    let code = if words.nowait {
-        nowait(global, &words, voice, job).await
-    } else {
+    let done = async {
+        if words.nowait {
+            return nowait(global, &words, voice, &target, job).await;
+        }
         let mut follower = Follower::new(voice, global.verbose > 0, target, answer);
-        tokio::select! {
-            code = follower.follow(global, &words, client, job) => code,
-            code = signals.next() => {
-                voice.interrupted(&format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
-                Ok(code)
-            }
+        follower.follow(global, &words, client, job).await
+    };
+    let code = tokio::select! {
+        code = done => code,
+        code = signals.next() => {
+            voice.interrupted(&format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
+            Ok(code)
         }
     };
     client.stop().await;
@@ -75,18 +84,31 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
 }
 
 /// Leaves when the broker has said what it did with the job, so that the next process finds it on its way.
-async fn nowait(global: &Global, words: &RunArgs, voice: Voice, mut job: JobHandle) -> Result<Code, Failure> {
+async fn nowait(
+    global: &Global,
+    words: &RunArgs,
+    voice: Voice,
+    target: &Target,
+    mut job: JobHandle,
+) -> Result<Code, Failure> {
     let id = job.id().clone();
     let sent = async {
         while let Some(update) = job.next().await {
-            if matches!(update, JobUpdate::Dispatched(_) | JobUpdate::Finished(_)) {
-                return;
+            match update {
+                JobUpdate::Dispatched(workers) => return Some(workers),
+                JobUpdate::Finished(_) => return None,
+                _ => {}
             }
         }
+        None
     };
-    if tokio::time::timeout(DISPATCH_PATIENCE, sent).await.is_err() {
-        voice.warning(&format!("the broker has not answered yet; 'norfab jobs {id}' goes on with the job"));
-    }
+    let dispatched = match tokio::time::timeout(DISPATCH_PATIENCE, sent).await {
+        Ok(dispatched) => dispatched,
+        Err(_) => {
+            voice.warning(&format!("the broker has not answered yet; 'norfab jobs {id}' goes on with the job"));
+            None
+        }
+    };
     let report = job.report();
     if report.state == JobState::Failed {
         return Err(Failure::failed(job_errors(&words.service, &words.workers, &report).join("; ")));
@@ -96,5 +118,21 @@ async fn nowait(global: &Global, words: &RunArgs, voice: Voice, mut job: JobHand
     } else {
         printer::line(id.as_str());
     }
-    Ok(Code::Ok)
+    let unreached = unreached(target, dispatched.as_deref(), &words.service);
+    unreached.iter().for_each(|error| voice.error(error));
+    Ok(if unreached.is_empty() { Code::Ok } else { Code::Failed })
+}
+
+/// Workers that were named and not reached: the broker passes over names that it does not know.
+fn unreached(target: &Target, dispatched: Option<&[Identity]>, service: &str) -> Vec<String> {
+    let Some(dispatched) = dispatched else { return Vec::new() };
+    let names = match target {
+        Target::Any | Target::All => return Vec::new(),
+        target => target.listed_names().unwrap_or_default(),
+    };
+    names
+        .iter()
+        .filter(|name| !dispatched.iter().any(|worker| worker.as_str() == **name))
+        .map(|name| format!("worker {name} is not registered for service '{service}': the job did not go to it"))
+        .collect()
 }

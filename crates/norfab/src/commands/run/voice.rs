@@ -13,6 +13,8 @@ pub enum Voice {
     Text,
     /// Programs: every line is a JSON object.
     Json,
+    /// People who want to hear nothing of events.
+    NoEvents,
     /// People who want to hear of errors only.
     Quiet,
 }
@@ -22,8 +24,8 @@ impl Voice {
     pub fn new(events: Events, quiet: bool) -> Self {
         match events {
             Events::Json => Self::Json,
-            Events::None => Self::Quiet,
-            Events::Text if quiet => Self::Quiet,
+            Events::Text | Events::None if quiet => Self::Quiet,
+            Events::None => Self::NoEvents,
             Events::Text => Self::Text,
         }
     }
@@ -34,10 +36,10 @@ impl Voice {
             Self::Text => printer::remark(&printer::event_text(event)),
             // Written anew, because a body may have line ends between its values.
             Self::Json => match serde_json::from_slice::<Value>(body) {
-                Ok(value) => printer::remark(&value.to_string()),
+                Ok(value) => printer::json_remark(&value),
                 Err(error) => self.warning(&format!("an event of worker {} cannot be shown: {error}", event.worker)),
             },
-            Self::Quiet => {}
+            Self::NoEvents | Self::Quiet => {}
         }
     }
 
@@ -45,7 +47,7 @@ impl Voice {
     pub fn error(self, text: &str) {
         match self {
             Self::Json => level("ERROR", text),
-            Self::Text | Self::Quiet => printer::error(text),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::error(text),
         }
     }
 
@@ -53,7 +55,7 @@ impl Voice {
     pub fn warning(self, text: &str) {
         match self {
             Self::Json => level("WARNING", text),
-            Self::Text | Self::Quiet => printer::warning(text),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::warning(text),
         }
     }
 
@@ -61,8 +63,18 @@ impl Voice {
     pub fn information(self, text: &str) {
         match self {
             Self::Json => level("INFO", text),
-            Self::Text => printer::remark(text),
+            Self::Text | Self::NoEvents => printer::remark(text),
             Self::Quiet => {}
+        }
+    }
+
+    /// A line at the question that stands on the terminal: also for those who want to hear little.
+    pub fn at_prompt(self, text: &str) {
+        match self {
+            // It would only end the line of the prompt, which is none here.
+            Self::Json if text.is_empty() => {}
+            Self::Json => level("INFO", text),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(text),
         }
     }
 
@@ -70,11 +82,11 @@ impl Voice {
     pub fn interrupted(self, text: &str) {
         match self {
             Self::Json => level("WARNING", &format!("interrupted: {text}")),
-            Self::Text | Self::Quiet => printer::remark(&format!("\ninterrupted: {text}")),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("\ninterrupted: {text}")),
         }
     }
 }
 
 fn level(level: &str, text: &str) {
-    printer::remark(&json!({ "level": level, "message": text }).to_string());
+    printer::json_remark(&json!({ "level": level, "message": text }));
 }

@@ -5,7 +5,7 @@ mod worker_data;
 
 use norfab_inventory::TopologyWorker;
 use norfab_logs::Role;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::{Code, Failure};
@@ -19,6 +19,7 @@ use worker_data::WorkerData;
 pub async fn up(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |topology| topology.starts_broker())?;
     let topology = site.inventory()?.topology.clone();
+    warn_of_unused_sections(&site)?;
     let starts_broker = topology.starts_broker();
     if !starts_broker && topology.workers.is_empty() {
         return Err(Failure::configuration(
@@ -31,26 +32,70 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
     let mut running = Running::default();
     if starts_broker {
         let broker = site.start_broker()?;
-        site = site.with_endpoint(&connectable(broker.endpoint()));
+        site = site.with_endpoint(broker.endpoint());
         ready(global, "broker", BROKER_NAME, broker.endpoint());
         running.broker = Some(broker);
     }
+    let broker_ended = running.ended();
     let started = tokio::select! {
         failed = start_groups(global, &site, &topology, &mut running) => Some(failed?),
+        role = broker_ended => return Ok(stop(running, &mut signals, Some(role)).await),
         _ = signals.next() => None,
     };
+    let mut ended = None;
     if let Some(failed) = started {
         if running.is_empty() {
             return Err(Failure::configuration(format!("nothing could be started: {} failed", failed.join(", "))));
         }
-        signals.next().await;
+        ended = until_signalled(&running, &mut signals).await;
     }
-    running.stop(&mut signals).await;
-    Ok(Code::Ok)
+    Ok(stop(running, &mut signals, ended).await)
 }
 
-/// Starts the workers of a topology, group after group. One that cannot start does not take the others down: the log says
-/// why, and its name comes back.
+/// Says that what an inventory asks for in these sections does not happen here.
+fn warn_of_unused_sections(site: &Site) -> Result<(), Failure> {
+    let inventory = site.inventory()?;
+    let used = |name: &&str| match inventory.section(name) {
+        Value::Object(entries) => !entries.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        other => !other.is_null(),
+    };
+    let sections: Vec<&str> = ["hooks", "plugins"].into_iter().filter(used).collect();
+    if !sections.is_empty() {
+        site.warn(&format!(
+            "{} in the inventory: this program runs none; they are for Python workers and clients",
+            sections.join(" and ")
+        ));
+    }
+    Ok(())
+}
+
+/// Waits for a signal, or for the end of a role that nobody has stopped: its name comes back. A process without it would look
+/// healthy to whoever watches over it.
+async fn until_signalled(running: &Running, signals: &mut Signals) -> Option<String> {
+    tokio::select! {
+        _ = signals.next() => None,
+        role = running.ended() => Some(role),
+    }
+}
+
+/// Stops what runs. The exit code says whether a role had ended before.
+async fn stop(running: Running, signals: &mut Signals, ended: Option<String>) -> Code {
+    if let Some(role) = &ended {
+        told(&format!("{role} has ended without being stopped; its log says why"));
+    }
+    running.stop(signals).await;
+    if ended.is_some() { Code::Failed } else { Code::Ok }
+}
+
+/// Tells an error at once, whatever the log shows, and puts it into the log's file.
+fn told(text: &str) {
+    printer::error(text);
+    tracing::error!(told = true, "{text}");
+}
+
+/// Starts the workers of a topology, group after group. One that cannot start does not take the others down: why is told, and
+/// its name comes back.
 async fn start_groups(
     global: &Global,
     site: &Site,
@@ -63,14 +108,27 @@ async fn start_groups(
     } else {
         WorkerData::of_broker(site, &names).await?
     };
-    let mut failed = Vec::new();
+    let mut failed: Vec<String> = Vec::new();
     for group in topology.start_order() {
         let first = running.workers.len();
+        let mut connected = Vec::new();
         for name in group {
+            let needed = topology.workers.iter().filter(|worker| worker.name == name);
+            let without: Vec<&str> = needed
+                .flat_map(|worker| &worker.depends_on)
+                .filter(|needed| failed.contains(needed))
+                .map(String::as_str)
+                .collect();
+            if !without.is_empty() {
+                tracing::warn!("worker {name} starts without {}, which could not start", without.join(", "));
+            }
             match start(site, &mut data, &name) {
-                Ok(worker) => running.workers.push(worker),
+                Ok(worker) => {
+                    connected.push(running::when_connected(&worker, telling(global, site.endpoint()?)));
+                    running.workers.push(worker);
+                }
                 Err(failure) => {
-                    tracing::error!("{}", failure.text);
+                    told(&failure.text);
                     failed.push(name);
                 }
             }
@@ -78,9 +136,9 @@ async fn start_groups(
                 tokio::time::sleep(topology.workers_start_interval).await;
             }
         }
-        // What depends on this group starts when it is up; one that does not come up holds nobody longer than its time.
-        let endpoint = site.endpoint()?;
-        let up = running::all_connected(&running.workers[first..], |name| ready(global, "worker", name, endpoint));
+        // What depends on this group starts when it is up; one that does not come up holds nobody longer than its time, and is
+        // told when it does.
+        let up = running::all(connected);
         if tokio::time::timeout(topology.workers_init_timeout, up).await.is_err() {
             let late = running::not_connected(&running.workers[first..]);
             tracing::error!(
@@ -96,13 +154,16 @@ async fn start_groups(
 /// `norfab broker`.
 pub async fn broker(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |_| true)?;
+    if site.has_inventory() {
+        warn_of_unused_sections(&site)?;
+    }
     let _logs = site.start_logs(global, Role::Broker, BROKER_NAME, true)?;
     let mut signals = Signals::new()?;
     let broker = site.start_broker()?;
     ready(global, "broker", BROKER_NAME, broker.endpoint());
-    signals.next().await;
-    broker.stop().await;
-    Ok(Code::Ok)
+    let running = Running { broker: Some(broker), workers: Vec::new() };
+    let ended = until_signalled(&running, &mut signals).await;
+    Ok(stop(running, &mut signals, ended).await)
 }
 
 /// `norfab worker`.
@@ -122,9 +183,13 @@ pub async fn workers(global: &Global, names: &[String], service: Option<&str>) -
     let mut failed = Vec::new();
     for name in names {
         match start(&site, &mut data, name) {
-            Ok(worker) => running.workers.push(worker),
+            Ok(worker) => {
+                // It goes on without us.
+                drop(running::when_connected(&worker, telling(global, site.endpoint()?)));
+                running.workers.push(worker);
+            }
             Err(failure) => {
-                tracing::error!("{}", failure.text);
+                told(&failure.text);
                 failed.push(name.as_str());
             }
         }
@@ -132,17 +197,8 @@ pub async fn workers(global: &Global, names: &[String], service: Option<&str>) -
     if running.is_empty() {
         return Err(Failure::configuration(format!("no worker could be started: {} failed", failed.join(", "))));
     }
-    let endpoint = site.endpoint()?;
-    let up = async {
-        running::all_connected(&running.workers, |name| ready(global, "worker", name, endpoint)).await;
-        std::future::pending().await
-    };
-    tokio::select! {
-        () = up => {}
-        _ = signals.next() => {}
-    }
-    running.stop(&mut signals).await;
-    Ok(Code::Ok)
+    let ended = until_signalled(&running, &mut signals).await;
+    Ok(stop(running, &mut signals, ended).await)
 }
 
 fn start(site: &Site, data: &mut WorkerData, name: &str) -> Result<SiteWorker, Failure> {
@@ -167,11 +223,81 @@ fn ready(global: &Global, role: &str, name: &str, endpoint: &str) {
     }
 }
 
-/// Where this host reaches a broker that listens on all of its addresses.
-fn connectable(endpoint: &str) -> String {
-    endpoint.replacen("//0.0.0.0:", "//127.0.0.1:", 1).replacen("//[::]:", "//localhost:", 1).replacen(
-        "//*:",
-        "//localhost:",
-        1,
-    )
+/// Tells later that a worker is ready.
+fn telling(global: &Global, endpoint: &str) -> impl FnOnce(&str) + Send + 'static {
+    let (global, endpoint) = (global.clone(), endpoint.to_owned());
+    move |name| ready(&global, "worker", name, &endpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use norfab_fabric::broker::{BrokerHandle, BrokerInformation, BrokerOptions};
+    use norfab_protocol::broker::BrokerConfig;
+    use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
+    use norfab_transport::{LinkError, Ready, Received, RouterLink, SendError, Waker};
+    use serde_json::Map;
+
+    use super::*;
+
+    /// A link that breaks as soon as its owner has nothing else to do.
+    struct Breaking(MemoryRouter);
+
+    impl RouterLink for Breaking {
+        fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+            self.0.try_send(peer, frames)
+        }
+        fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
+            self.0.try_receive()
+        }
+        fn wait(&mut self, _: Option<Duration>, _: bool) -> Result<Ready, LinkError> {
+            Err(LinkError::EmptyMessage)
+        }
+        fn waker(&self) -> Waker {
+            self.0.waker()
+        }
+        fn endpoint(&self) -> String {
+            self.0.endpoint()
+        }
+        fn close(self: Box<Self>, linger: Duration) {
+            Box::new(self.0).close(linger);
+        }
+    }
+
+    struct Nothing;
+
+    impl BrokerInformation for Nothing {
+        fn worker_inventory(&self, _: &str) -> Result<Option<Value>, String> {
+            Ok(None)
+        }
+        fn inventory(&self) -> Result<Value, String> {
+            Ok(Value::Null)
+        }
+        fn logs(&self, _: &Map<String, Value>) -> Result<Vec<Value>, String> {
+            Ok(Vec::new())
+        }
+        fn status(&self) -> Value {
+            Value::Null
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_does_not_outlive_the_role_that_it_runs() {
+        let link = Breaking(MemoryNetwork::new().router("memory").expect("free"));
+        let broker = BrokerHandle::start(BrokerOptions {
+            name: BROKER_NAME.to_owned(),
+            config: BrokerConfig::default(),
+            link: Box::new(link),
+            information: Arc::new(Nothing),
+        })
+        .expect("a thread");
+        let mut signals = Signals::new().expect("signals");
+        let running = Running { broker: Some(broker), workers: Vec::new() };
+        let ended = until_signalled(&running, &mut signals).await;
+        assert_eq!(ended.as_deref(), Some("the broker"));
+        assert_eq!(stop(running, &mut signals, ended).await, Code::Failed);
+    }
 }

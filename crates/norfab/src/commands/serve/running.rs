@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use norfab_fabric::LinkState;
 use norfab_fabric::broker::BrokerHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::printer;
 use crate::signals::Signals;
@@ -24,9 +25,35 @@ impl Running {
         self.broker.is_none() && self.workers.is_empty()
     }
 
+    /// Waits until one of the roles here now has ended, and tells which.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        let mut ends = JoinSet::new();
+        for worker in &self.workers {
+            let (ended, role) = (worker.ended(), format!("worker {}", worker.identity()));
+            ends.spawn(async move {
+                ended.await;
+                role
+            });
+        }
+        if let Some(broker) = &self.broker {
+            let ended = broker.ended();
+            ends.spawn(async move {
+                ended.await;
+                "the broker".to_owned()
+            });
+        }
+        async move {
+            match ends.join_next().await {
+                Some(Ok(role)) => role,
+                // Nothing runs, or the runtime ends.
+                Some(Err(_)) | None => std::future::pending().await,
+            }
+        }
+    }
+
     /// Workers first, so that their last results find the broker. A second signal does not wait for jobs.
     pub async fn stop(self, signals: &mut Signals) {
-        let mut stopping = tokio::task::JoinSet::new();
+        let mut stopping = JoinSet::new();
         for worker in self.workers {
             stopping.spawn(worker.stop(DRAIN));
         }
@@ -41,21 +68,23 @@ impl Running {
     }
 }
 
-/// Waits until every worker is connected, and tells each as it is.
-pub async fn all_connected(workers: &[SiteWorker], mut tell: impl FnMut(&str)) {
-    let mut waiting = tokio::task::JoinSet::new();
-    for worker in workers {
-        let mut state = worker.state();
-        let name = worker.identity().clone();
-        waiting.spawn(async move {
-            // An error says that the worker has ended, and its log says why.
-            state.wait_for(|state| *state == LinkState::Connected).await.is_ok().then_some(name)
-        });
-    }
-    while let Some(connected) = waiting.join_next().await {
-        if let Ok(Some(name)) = connected {
+/// Tells when a worker is connected, however long that takes. Dropping the handle changes nothing about it.
+pub fn when_connected(worker: &SiteWorker, tell: impl FnOnce(&str) + Send + 'static) -> JoinHandle<()> {
+    let mut state = worker.state();
+    let name = worker.identity().clone();
+    tokio::spawn(async move {
+        // An error says that the worker has ended, and its log says why.
+        if state.wait_for(|state| *state == LinkState::Connected).await.is_ok() {
             tell(name.as_str());
         }
+    })
+}
+
+/// Waits for all of them.
+pub async fn all(handles: Vec<JoinHandle<()>>) {
+    for handle in handles {
+        // It can only end early with the runtime.
+        handle.await.ok();
     }
 }
 

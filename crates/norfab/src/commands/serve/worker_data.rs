@@ -36,7 +36,7 @@ impl WorkerData {
         let client = site.start_asking_client(&format!("{first}-NFPClient"))?;
         let mut all = BTreeMap::new();
         for name in names {
-            let data = match ask(&client, name).await {
+            let data = match ask(site, &client, name).await {
                 Ok(Some(data)) => Ok(data),
                 Ok(None) if site.has_inventory() => local(site, name),
                 Ok(None) => Err(format!(
@@ -63,12 +63,12 @@ fn local(site: &Site, name: &str) -> Result<Value, String> {
 }
 
 /// Asks the broker for a worker's merged data.
-async fn ask(client: &ClientHandle, name: &str) -> Result<Option<Value>, String> {
+async fn ask(site: &Site, client: &ClientHandle, name: &str) -> Result<Option<Value>, String> {
     let service = ServiceName::parse(INVENTORY_SERVICE).expect("a name");
     let mut kwargs = Map::new();
     kwargs.insert("name".to_owned(), name.into());
     loop {
-        wait_connected(client, name).await?;
+        wait_connected(site, client, name).await?;
         let answer = client.management(service.clone(), "get_inventory", kwargs.clone(), INVENTORY_PATIENCE).await;
         let answer = answer.map_err(|error| error.to_string())?;
         match answer.status.code() {
@@ -87,13 +87,13 @@ async fn ask(client: &ClientHandle, name: &str) -> Result<Option<Value>, String>
 }
 
 /// Waits for the broker, and says what it waits for whenever that changes.
-async fn wait_connected(client: &ClientHandle, name: &str) -> Result<(), String> {
+async fn wait_connected(site: &Site, client: &ClientHandle, name: &str) -> Result<(), String> {
     let mut state = client.state();
     let mut told = None;
     loop {
         let (connected, problem) = {
             let now = state.borrow_and_update();
-            (*now == LinkState::Connected, now.problem())
+            (*now == LinkState::Connected, site.problem(&now))
         };
         if connected {
             return Ok(());

@@ -7,7 +7,9 @@ use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandl
 use norfab_jobs::SqliteWorkerStore;
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName};
-use norfab_service::{BuiltinPolicy, EventDraft, NoInput, Question, Service, Task, TaskContext, schemars};
+use norfab_service::{
+    BuiltinPolicy, EventDraft, NoInput, Question, Service, Task, TaskContext, TaskError, TaskOutput, schemars,
+};
 use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair};
 use serde_json::{Value, json};
 
@@ -51,6 +53,13 @@ fn service() -> Service {
                 context.event(EventDraft::new(format!("event \u{1b}[31m{number}\nsecond line")).resource("r1")).await?;
             }
             Ok(json!(input.count))
+        }))
+        .task(Task::new("tell", "Tells\u{1b}[2J of errors without failing.", async |_: TaskContext, NoInput {}| {
+            let output = TaskOutput::new(json!("done")).message("cut\u{1b}[31m short");
+            Ok(output.error("r1 did not\u{1b}[2J answer").error("nor did r2"))
+        }))
+        .task(Task::new("refuse", "Fails.", async |_: TaskContext, NoInput {}| {
+            Err::<Value, _>(TaskError::new("no\u{1b}[2J\nway"))
         }))
         .task(Task::new("nothing", "Returns nothing.", async |_: TaskContext, NoInput {}| Ok(Value::Null)))
         .with_builtin_tasks(BuiltinPolicy::default())
