@@ -1,9 +1,13 @@
 //! The one file that reads clocks. Monotonic time for liveness, hold times, retries and deadlines; wall time only in what
 //! people read and in what a database keeps across restarts.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
+use norfab_protocol::worker::TIMEOUT_SECONDS_MAX;
+
+/// Longest time that is added to a clock: a hundred years, so that it cannot overflow.
+pub(crate) const TIMEOUT_MAX: Duration = Duration::from_secs(TIMEOUT_SECONDS_MAX);
 
 /// The system's clocks.
 #[derive(Debug, Clone, Copy, Default)]

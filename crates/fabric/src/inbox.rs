@@ -7,7 +7,7 @@ use norfab_protocol::frame::{FRAMES_MAX, Frames};
 use norfab_transport::{DealerLink, LinkError, Received, Waker};
 
 /// A list that the owner takes as a whole. It is bounded by what the owner asked for: at most one item for each operation
-/// and query that the store's queues hold.
+/// and query that it handed over. The owner takes all of it in each turn, before it hands over more.
 #[derive(Debug)]
 pub(crate) struct Inbox<T> {
     items: Arc<Mutex<Vec<T>>>,
@@ -33,6 +33,39 @@ impl<T> Inbox<T> {
     pub(crate) fn take(&self) -> Vec<T> {
         std::mem::take(&mut *self.items.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// What the store's thread hands confirmations to. It is dropped with the thread, whatever ended it, and says so.
+pub(crate) struct Confirmer<T> {
+    inbox: Inbox<T>,
+    last: Option<T>,
+}
+
+impl<T> Confirmer<T> {
+    /// `last` is put into the inbox when the thread has ended.
+    pub(crate) fn new(inbox: Inbox<T>, last: T) -> Self {
+        Self { inbox, last: Some(last) }
+    }
+
+    pub(crate) fn confirm(&self, items: impl IntoIterator<Item = T>) {
+        self.inbox.push(items);
+    }
+}
+
+impl<T> Drop for Confirmer<T> {
+    fn drop(&mut self) {
+        self.inbox.push(self.last.take());
+    }
+}
+
+/// What became of operations that were handed to the store's thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    Now,
+    /// The queue is full: try again soon.
+    Later,
+    /// The store's thread has ended, and with it the role: it could promise nothing any more.
+    Closed,
 }
 
 /// Messages that are read ahead at most: as many as the link itself holds.

@@ -17,6 +17,7 @@ pub mod process;
 mod pruning;
 pub mod queue;
 pub mod status;
+mod throttle;
 pub mod worker;
 
 pub use broker::{BrokerHandle, BrokerInformation, BrokerOptions};

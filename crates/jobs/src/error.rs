@@ -43,6 +43,9 @@ pub enum StoreError {
         /// What SQLite says.
         error: String,
     },
+    /// The question was not asked.
+    #[error(transparent)]
+    Query(#[from] crate::writer::QueryError),
     /// A row that cannot be read as what it should be.
     #[error("the job database {path} has a job that cannot be read: {error}", path = .path.display())]
     Row {

@@ -58,9 +58,9 @@ impl<Row: Prunable> Table<Row> {
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Pruned {
-        let mut finished: Vec<(f64, u64)> =
+        // In the order in which they were stored.
+        let finished: Vec<(f64, u64)> =
             self.rows.iter().filter_map(|(number, row)| Some((row.finished()?, *number))).collect();
-        finished.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
         let mut bytes = self.bytes();
         let mut kept = finished.len() as u64;
         let mut pruned = Pruned::default();

@@ -39,8 +39,8 @@ pub const SETTLE_TIME: Duration = Duration::from_millis(100);
 /// How soon a store that could not be settled, for want of space, is tried again.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
-/// Operations that nobody waits for that are committed without further gathering.
-const GATHER_OPERATIONS: usize = 256;
+/// Operations that nobody waits for that are committed, or handed over, without further gathering.
+pub const GATHER_OPERATIONS: usize = 256;
 
 /// Bytes after which a commit takes no further operation, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -192,6 +192,7 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
             return Err(SubmitError::Full(operations));
         }
         queue.bytes += bytes;
+        queue.submitted += operations.len() as u64;
         queue.awaited += operations.iter().filter(|(_, token)| token.is_some()).count();
         queue.operations.extend(operations);
         self.shared.wake(queue);
@@ -202,15 +203,16 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
     /// itself, and is dropped without being run if the writer ends first. Errors: too many wait, or the writer ended.
     pub fn try_query(&self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
         let mut queue = self.shared.lock();
-        if queue.closed {
-            return Err(QueryError::Closed);
-        }
-        if queue.queries.len() >= QUEUE_QUERIES_MAX {
-            return Err(QueryError::Full);
-        }
-        queue.queries.push_back(Box::new(query));
+        queue.accepts_query()?;
+        let after = queue.submitted;
+        queue.queries.push_back((after, Box::new(query)));
         self.shared.wake(queue);
         Ok(())
+    }
+
+    /// Whether [`Self::try_query`] would take a query now. Errors: why not.
+    pub fn accepts_query(&self) -> Result<(), QueryError> {
+        self.shared.lock().accepts_query()
     }
 
     /// As [`Self::try_query`], with a receiver for the answer; it reports a disconnection if the writer ends first.
@@ -274,7 +276,11 @@ type Query<S> = Box<dyn FnOnce(&mut S) + Send>;
 struct Queue<S: ?Sized + Store, Token> {
     operations: VecDeque<Submission<S, Token>>,
     bytes: usize,
-    queries: VecDeque<Query<S>>,
+    /// Operations that were ever submitted, and those of them that the thread took.
+    submitted: u64,
+    taken: u64,
+    /// Each with the operations that were submitted before it.
+    queries: VecDeque<(u64, Query<S>)>,
     /// Operations with a token among those that wait: somebody waits for them.
     awaited: usize,
     /// How the thread sleeps: waking it costs a system call that is not needed otherwise.
@@ -293,6 +299,14 @@ enum Sleep {
 }
 
 impl<S: ?Sized + Store, Token> Queue<S, Token> {
+    fn accepts_query(&self) -> Result<(), QueryError> {
+        match (self.closed, self.queries.len() >= QUEUE_QUERIES_MAX) {
+            (true, _) => Err(QueryError::Closed),
+            (false, true) => Err(QueryError::Full),
+            (false, false) => Ok(()),
+        }
+    }
+
     /// Whether what waits is to be done at once.
     fn is_urgent(&self) -> bool {
         let waits = !self.operations.is_empty();
@@ -325,6 +339,8 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
             queue: Mutex::new(Queue {
                 operations: VecDeque::new(),
                 bytes: 0,
+                submitted: 0,
+                taken: 0,
                 queries: VecDeque::new(),
                 awaited: 0,
                 sleep: Sleep::Awake,
@@ -408,9 +424,12 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
             batch.tokens.push(token);
         }
         queue.bytes -= bytes;
-        if queue.operations.is_empty() {
-            // Queries see what was submitted before them, so they wait until all of it was taken.
-            batch.queries = std::mem::take(&mut queue.queries);
+        queue.taken += batch.operations.len() as u64;
+        // Queries see what was submitted before them, so they wait until all of that was taken. What came after them does not
+        // hold them up.
+        let taken = queue.taken;
+        while let Some((_, query)) = queue.queries.pop_front_if(|(after, _)| *after <= taken) {
+            batch.queries.push_back(query);
         }
         Some(batch)
     }

@@ -232,3 +232,20 @@ fn a_start_is_written_although_a_change_that_would_replace_it_is_refused() {
         assert_eq!(details(store, 1).job.state, WorkerState::Failed);
     });
 }
+
+#[test]
+fn of_finished_jobs_the_one_that_was_stored_first_is_forgotten_first() {
+    on_each(|store| {
+        let ends = |number: usize, at: f64| WorkerOperation::Finish {
+            id: id(number),
+            state: WorkerState::Completed,
+            at: NOW + at,
+            payload: b"{}".to_vec().into(),
+        };
+        store_all(store, &[worker_insert(1), worker_insert(2), ends(2, 10.0), ends(1, 20.0)]);
+        let rule = Retention { jobs_max: 1, ..Retention::default() };
+        assert_eq!(store.prune(&rule, NOW + 30.0).expect("a step").jobs, 1);
+        assert!(store.job(&id(1)).expect("a query").is_none(), "though it ended last");
+        assert!(store.job(&id(2)).expect("a query").is_some());
+    });
+}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel, sync_channel};
 use std::time::Duration;
 
-use norfab_jobs::writer::{QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, QUEUE_QUERIES_MAX};
+use norfab_jobs::writer::{BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, QUEUE_QUERIES_MAX};
 use norfab_jobs::*;
 use samples::*;
 
@@ -174,6 +174,25 @@ fn a_query_sees_what_was_submitted_before_it() {
     assert!(found.recv_timeout(PATIENCE).expect("an answer").expect("no error").is_some());
     // And its answer comes after the confirmations.
     assert_eq!(confirmed.try_iter().count(), 1000);
+}
+
+#[test]
+fn a_query_does_not_wait_for_what_was_submitted_after_it() {
+    let (writer, confirmed) = in_memory();
+    let held = hold(&writer);
+    let submit = |numbers: std::ops::Range<usize>| {
+        let operations = numbers.map(|number| (worker_insert(number), Some(number))).collect();
+        writer.try_submit(operations).expect("space");
+    };
+    submit(0..10);
+    let seen = writer.try_ask(|store| store.statistics().expect("statistics").total_jobs()).expect("a query");
+    // Several batches more: a store that is busy all the time has no moment without any.
+    submit(10..10 + 4 * BATCH_OPERATIONS_MAX);
+    drop(held);
+    let seen = seen.recv_timeout(PATIENCE).expect("an answer");
+    assert!((10..=BATCH_OPERATIONS_MAX as u64).contains(&seen), "after its batch and not after all: {seen}");
+    writer.close();
+    assert_eq!(confirmed.try_iter().count(), 10 + 4 * BATCH_OPERATIONS_MAX);
 }
 
 #[test]

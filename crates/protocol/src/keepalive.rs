@@ -78,6 +78,11 @@ impl Keepalive {
         self.hold_until = self.hold_until.max(now + self.config.hold_time());
     }
 
+    /// The other side may have been heard, but what it said was not read yet: it has one more interval.
+    pub fn grant(&mut self, now: Instant) {
+        self.hold_until = self.hold_until.max(now + self.config.interval);
+    }
+
     /// Whether the other side was silent for its hold time.
     pub fn expired(&self, now: Instant) -> bool {
         now >= self.hold_until

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,8 +19,9 @@ use crate::dial::Dial;
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
 use crate::ffi;
+use crate::lent::{Lent, Total};
 use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
-use crate::message::FrameReader;
+use crate::message::{FrameReader, lent_bytes};
 use crate::monitor::{Monitored, Outcome};
 use crate::options::{DealerOptions, RECONNECT_LINGER};
 use crate::router::{configure, wants_ipv6};
@@ -35,6 +37,9 @@ const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 /// Routing ids have 1 to 255 bytes.
 const ROUTING_ID_BYTES_MAX: usize = 255;
+
+/// Shortest pause before a thread is asked for again.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Statuses that nobody has read yet. Of those beyond the oldest go: the latest are the ones that matter.
 const STATUSES_MAX: usize = 16;
@@ -57,11 +62,21 @@ pub struct Dealer {
     announced: bool,
     reader: FrameReader,
     waker: Waker,
+    /// What waits in libzmq on the current connection, in bytes.
+    lent: Arc<Lent>,
+    lent_total: Arc<Total>,
+    /// The last message was not taken because too many bytes wait.
+    lent_too_much: bool,
     /// See `Router`.
     drained: bool,
 }
 
+/// Waits that others may interrupt before a pause without a thread is over: an owner that is busy looks often.
+const INTERRUPTIONS_MAX: u32 = 1000;
+
 enum Phase {
+    /// Waiting for the pause to end, in `wait`: there was no thread to be had that would tell. Interrupted so often so far.
+    Stuck { pause: Duration, interrupted: u32 },
     /// Waiting for the pause to end and for addresses.
     Dialling(Dial),
     /// Waiting for a handshake; the alarm ends one that libzmq would wait for without end.
@@ -87,13 +102,13 @@ impl Dealer {
             return Err(LinkError::RoutingId { length: routing_id.len() });
         }
         let waker = Waker::new()?;
-        let dial = Dial::start(&endpoint, Duration::ZERO, waker.clone())?;
+        let lent_total = Total::new(options.link.send_queue_bytes_total, waker.clone());
         let mut dealer = Self {
             context: context.clone(),
             endpoint,
             routing_id: routing_id.to_vec(),
             options,
-            phase: Phase::Dialling(dial),
+            phase: Phase::Stuck { pause: Duration::ZERO, interrupted: 0 },
             candidates: VecDeque::new(),
             failure: None,
             failed_rounds: 0,
@@ -101,6 +116,9 @@ impl Dealer {
             announced: false,
             reader: FrameReader::new(),
             waker,
+            lent: Lent::new(0, Arc::clone(&lent_total)),
+            lent_total,
+            lent_too_much: false,
             drained: false,
         };
         dealer.advance()?;
@@ -112,6 +130,12 @@ impl Dealer {
         loop {
             match &mut self.phase {
                 Phase::Connected(_) => return Ok(()),
+                Phase::Stuck { pause, interrupted } => {
+                    if !pause.is_zero() && *interrupted < INTERRUPTIONS_MAX {
+                        return Ok(());
+                    }
+                    self.dial(Duration::ZERO);
+                }
                 Phase::Dialling(dial) => match dial.candidates() {
                     None => return Ok(()),
                     Some(Ok(candidates)) => {
@@ -122,7 +146,7 @@ impl Dealer {
                     Some(Err(error)) => {
                         let endpoint = self.endpoint.to_string();
                         self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                        self.next_round(self.options.link.reconnect_delay_max)?;
+                        self.next_round(self.options.link.reconnect_delay_max);
                     }
                 },
                 Phase::Connecting(attempt, alarm) => {
@@ -156,7 +180,7 @@ impl Dealer {
                 // Most likely the process has no more descriptors; it may have some later.
                 Err(error) => {
                     self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                    self.next_round(self.options.link.reconnect_delay_max)?;
+                    self.next_round(self.options.link.reconnect_delay_max);
                 }
             }
             return Ok(());
@@ -173,7 +197,8 @@ impl Dealer {
             }
         };
         self.report(status);
-        self.next_round(longest_pause)
+        self.next_round(longest_pause);
+        Ok(())
     }
 
     fn attempt(&self, candidate: &str) -> Result<Phase, LinkError> {
@@ -207,6 +232,10 @@ impl Dealer {
             && let Some(socket) = attempt.release()
         {
             self.phase = Phase::Connected(socket);
+            // What lingers on the connection before is counted there.
+            self.lent_total = Total::new(self.options.link.send_queue_bytes_total, self.waker.clone());
+            self.lent = Lent::new(self.options.link.send_queue_bytes, Arc::clone(&self.lent_total));
+            self.lent_too_much = false;
             self.candidates.clear();
             self.failure = None;
             self.failed_rounds = 0;
@@ -225,14 +254,26 @@ impl Dealer {
             Some(unread) => drop(self.statuses.remove(unread)),
             None => self.report(LinkStatus::Disconnected),
         }
-        self.next_round(self.options.link.reconnect_delay_max)
+        self.next_round(self.options.link.reconnect_delay_max);
+        Ok(())
     }
 
-    fn next_round(&mut self, longest_pause: Duration) -> Result<(), LinkError> {
+    fn next_round(&mut self, longest_pause: Duration) {
         let pause = pause(self.options.link.reconnect_delay_first, longest_pause, self.failed_rounds);
         self.failed_rounds = self.failed_rounds.saturating_add(1);
-        self.phase = Phase::Dialling(Dial::start(&self.endpoint, pause, self.waker.clone())?);
-        Ok(())
+        self.dial(pause);
+    }
+
+    /// Looks up the addresses after a pause. A system that has no more threads may have some later.
+    fn dial(&mut self, pause: Duration) {
+        self.phase = match Dial::start(&self.endpoint, pause, self.waker.clone()) {
+            Ok(dial) => Phase::Dialling(dial),
+            Err(error) => {
+                self.report(LinkStatus::Unreachable { endpoint: self.endpoint.to_string(), reason: error.to_string() });
+                let pause = pause.max(self.options.link.reconnect_delay_first).max(PAUSE_MIN);
+                Phase::Stuck { pause, interrupted: 0 }
+            }
+        };
     }
 
     fn report(&mut self, status: LinkStatus) {
@@ -263,9 +304,16 @@ impl DealerLink for Dealer {
         let [first @ .., last] = frames else {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         };
+        self.lent_too_much = match lent_bytes(frames) {
+            0 => false,
+            large => !self.lent.has_room(large),
+        };
+        if self.lent_too_much {
+            return Err(SendError::Full);
+        }
         self.drained = false;
         for (sent, frame) in first.iter().enumerate() {
-            if let Err(errno) = socket.send_part(frame, true) {
+            if let Err(errno) = socket.send_part(frame, true, &self.lent) {
                 if sent > 0 {
                     // The connection ended in the middle. libzmq has dropped the parts before and drops all up to the end
                     // of the message, so it must have an end.
@@ -274,7 +322,7 @@ impl DealerLink for Dealer {
                 return Err(send_error(errno));
             }
         }
-        socket.send_part(last, false).map_err(send_error)
+        socket.send_part(last, false, &self.lent).map_err(send_error)
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
@@ -297,11 +345,17 @@ impl DealerLink for Dealer {
         self.advance()?;
         let mut ready = Ready::default();
         // A connection that the owner does not know of takes nothing.
-        let want_write = want_write && self.announced;
+        let mut want_write = want_write && self.announced;
+        if want_write && self.lent_too_much {
+            self.lent_total.want();
+            // Half of the room, so that a large message is not tried for each small one that leaves.
+            ready.writable = self.lent.has_room(self.options.link.send_queue_bytes / 2);
+            want_write = false;
+        }
         let look = |socket: &Socket, ready: &mut Ready| -> Result<bool, LinkError> {
             let events = socket.events()?;
             ready.readable = events & ffi::ZMQ_POLLIN != 0;
-            ready.writable = want_write && events & ffi::ZMQ_POLLOUT != 0;
+            ready.writable |= want_write && events & ffi::ZMQ_POLLOUT != 0;
             Ok(!ready.readable)
         };
         if let Phase::Connected(socket) = &self.phase
@@ -316,17 +370,27 @@ impl DealerLink for Dealer {
         let sleeper = self.waker.sleeper();
         // While it waits for addresses, the thread that looks them up wakes the owner.
         let (count, watched) = match &self.phase {
-            Phase::Dialling(_) => (1, sleeper),
+            Phase::Stuck { .. } | Phase::Dialling(_) => (1, sleeper),
             Phase::Connecting(attempt, _) => (2, attempt.fd()),
             Phase::Connected(socket) => (2, socket.fd()),
         };
         let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&watched, PollFlags::IN)];
-        sleep(&mut descriptors[..count], timeout)?;
+        let pause = match &self.phase {
+            Phase::Stuck { pause, .. } if timeout.is_none_or(|timeout| timeout >= *pause) => Some(*pause),
+            _ => None,
+        };
+        sleep(&mut descriptors[..count], pause.or(timeout))?;
         let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
+        if let Phase::Stuck { pause: left, interrupted } = &mut self.phase {
+            *interrupted += 1;
+            if pause.is_some() && !woken {
+                *left = Duration::ZERO;
+            }
+        }
         match &self.phase {
             Phase::Connected(socket) if reported && want_write => self.drained = look(socket, &mut ready)?,
             Phase::Connected(_) => ready.readable = reported,
-            Phase::Dialling(_) | Phase::Connecting(..) => {}
+            Phase::Stuck { .. } | Phase::Dialling(_) | Phase::Connecting(..) => {}
         }
         ready.woken = woken && self.waker.take();
         // After the wake-up was taken: it may have been meant for this.
@@ -345,8 +409,8 @@ impl DealerLink for Dealer {
         if let Phase::Dialling(dial) = &mut self.phase {
             dial.hurry();
         } else {
-            let dial = Phase::Dialling(Dial::start(&self.endpoint, Duration::ZERO, self.waker.clone())?);
-            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, dial) {
+            let at_once = Phase::Stuck { pause: Duration::ZERO, interrupted: 0 };
+            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, at_once) {
                 socket.close(RECONNECT_LINGER);
             }
         }
@@ -392,5 +456,46 @@ mod tests {
                 assert!(pause >= expected / 2 && pause <= expected, "{failed_rounds}: {pause:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_link_goes_on_when_the_system_has_no_more_threads_and_connects_when_it_has() {
+        use crate::options::RouterOptions;
+        use crate::router::Router;
+        use crate::{LinkOptions, RouterLink};
+
+        let context = Context::new().expect("a context");
+        let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
+        let listen = |endpoint: &str| {
+            let options = || RouterOptions { link: link.clone(), ..RouterOptions::default() };
+            // The port may still be held for a moment.
+            (0..1000).find_map(|_| {
+                let router = Router::bind(&context, endpoint, options());
+                router.map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok()
+            })
+        };
+        let router = listen("tcp://127.0.0.1:*").expect("a router");
+        let endpoint = router.endpoint();
+        let options = DealerOptions { link: link.clone(), keys: None };
+        let mut dealer = Dealer::connect(&context, &endpoint, b"w", options).expect("a dealer");
+        let mut until = |done: &dyn Fn(&LinkStatus) -> bool| {
+            for _ in 0..1000 {
+                dealer.wait(Some(Duration::from_millis(20)), false).expect("it goes on");
+                assert_eq!(dealer.try_receive().expect("it goes on"), None);
+                while let Some(status) = dealer.next_status() {
+                    if done(&status) {
+                        return;
+                    }
+                }
+            }
+            panic!("it never came");
+        };
+        until(&|status| *status == LinkStatus::Connected);
+        crate::dial::NO_THREADS.set(true);
+        drop(router);
+        until(&|status| matches!(status, LinkStatus::Unreachable { reason, .. } if reason.contains("thread")));
+        let _router = listen(&endpoint).expect("a router");
+        crate::dial::NO_THREADS.set(false);
+        until(&|status| *status == LinkStatus::Connected);
     }
 }

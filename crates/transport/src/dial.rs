@@ -39,6 +39,10 @@ impl Dial {
         waker: Waker,
         look_up: impl FnOnce() -> Result<Vec<String>, LinkError> + Send + 'static,
     ) -> Result<Self, LinkError> {
+        #[cfg(test)]
+        if NO_THREADS.get() {
+            return Err(no_thread(&std::io::ErrorKind::WouldBlock.into()));
+        }
         let (result, candidates) = sync_channel(1);
         let (hurry, hurried) = channel();
         std::thread::Builder::new()
@@ -51,7 +55,7 @@ impl Dial {
                 deliver(&result, look_up());
                 waker.wake();
             })
-            .map_err(|error| LinkError::Io { what: "cannot start a thread to connect", reason: error.to_string() })?;
+            .map_err(|error| no_thread(&error))?;
         Ok(Self { candidates, hurry: Some(hurry) })
     }
 
@@ -74,6 +78,16 @@ impl Dial {
             }
         }
     }
+}
+
+fn no_thread(error: &std::io::Error) -> LinkError {
+    LinkError::Io { what: "cannot start a thread to connect", reason: error.to_string() }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Stands for a system that gives no more threads to what this thread starts.
+    pub(crate) static NO_THREADS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// There is room for the one answer; if nobody wants it any more, it is dropped.

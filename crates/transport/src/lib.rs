@@ -17,6 +17,7 @@ mod endpoint;
 mod error;
 mod ffi;
 mod keys;
+mod lent;
 mod link;
 pub mod memory;
 mod message;

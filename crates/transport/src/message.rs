@@ -3,11 +3,13 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
 use crate::context::errno;
 use crate::ffi;
+use crate::lent::Lent;
 
 /// Frames of at least this size travel without being copied: lending a buffer costs two allocations and a call back, which is
 /// more than copying a few kilobytes.
@@ -41,17 +43,18 @@ impl Message {
     }
 
     /// A part that lends the memory of `frame` to libzmq until it was sent.
-    fn lent(frame: Bytes) -> Result<Self, c_int> {
+    fn lent(frame: Bytes, lent: Arc<Lent>) -> Result<Self, c_int> {
         let data = frame.as_ptr().cast_mut().cast::<c_void>();
         let len = frame.len();
-        let hint = Box::into_raw(Box::new(frame)).cast::<c_void>();
+        lent.add(len);
+        let hint = Box::into_raw(Box::new(Loan { frame, lent })).cast::<c_void>();
         let mut raw = MaybeUninit::<ffi::zmq_msg_t>::uninit();
         // SAFETY: the memory stays where it is and unchanged until `release` drops the handle in `hint`, which happens once,
         // when libzmq has let go of it. libzmq does not write into it: with CURVE it encrypts into a new buffer.
         unsafe {
             if ffi::zmq_msg_init_data(raw.as_mut_ptr(), data, len, Some(release), hint) != 0 {
                 let errno = errno();
-                drop(Box::from_raw(hint.cast::<Bytes>()));
+                drop(Box::from_raw(hint.cast::<Loan>()));
                 return Err(errno);
             }
             Ok(Self { raw: raw.assume_init() })
@@ -109,23 +112,45 @@ impl Drop for Message {
     }
 }
 
+/// A frame that libzmq has for a while.
+struct Loan {
+    frame: Bytes,
+    lent: Arc<Lent>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.lent.take(self.frame.len());
+    }
+}
+
+/// How many bytes of a message are lent.
+pub(crate) fn lent_bytes(frames: &[Bytes]) -> usize {
+    frames.iter().map(Bytes::len).filter(|len| *len >= LENT_BYTES_MIN).sum()
+}
+
 /// Lets go of a frame that was lent. Runs on whatever thread libzmq is done with it.
 unsafe extern "C" fn release(_data: *mut c_void, hint: *mut c_void) {
     // SAFETY: `hint` comes from `Message::lent` and is given back exactly once.
-    drop(unsafe { Box::from_raw(hint.cast::<Bytes>()) });
+    drop(unsafe { Box::from_raw(hint.cast::<Loan>()) });
 }
 
-/// Sends one part without waiting.
+/// Sends one part without waiting. A large one is lent.
 ///
 /// # Safety
 /// `raw_socket` is a live socket that no other thread uses at the same time.
-pub(crate) unsafe fn send_part(raw_socket: *mut c_void, frame: &Bytes, more: bool) -> Result<(), c_int> {
+pub(crate) unsafe fn send_part(
+    raw_socket: *mut c_void,
+    frame: &Bytes,
+    more: bool,
+    lent: &Arc<Lent>,
+) -> Result<(), c_int> {
     if frame.len() < LENT_BYTES_MIN {
         // SAFETY: passed on from the caller.
         return unsafe { send_copy(raw_socket, frame, more) };
     }
     let flags = ffi::ZMQ_DONTWAIT | if more { ffi::ZMQ_SNDMORE } else { 0 };
-    let mut part = Message::lent(frame.clone())?;
+    let mut part = Message::lent(frame.clone(), Arc::clone(lent))?;
     loop {
         // SAFETY: the part is initialised; on success libzmq takes its content and leaves an empty part.
         if unsafe { ffi::zmq_msg_send(&raw mut part.raw, raw_socket, flags) } >= 0 {
@@ -202,15 +227,19 @@ impl FrameReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lent::Total;
+    use crate::waker::Waker;
 
     #[test]
     fn lent_frame_is_given_back_when_the_part_is_dropped() {
         let frame = Bytes::from(vec![7_u8; LENT_BYTES_MIN]);
-        let part = Message::lent(frame.clone()).unwrap();
+        let lent = Lent::new(usize::MAX, Total::new(usize::MAX, Waker::new().unwrap()));
+        let part = Message::lent(frame.clone(), Arc::clone(&lent)).unwrap();
+        assert!(!lent.is_empty());
         assert_eq!(part.bytes(), &frame[..]);
         assert!(!frame.is_unique());
         drop(part);
-        assert!(frame.is_unique());
+        assert!(frame.is_unique() && lent.is_empty());
     }
 
     #[test]

@@ -10,6 +10,15 @@ use crate::keys::{KeyPair, PublicKey};
 /// in flight with an event or two each fits; a peer that stopped reading holds at most this many.
 pub const QUEUE_MESSAGES: u32 = 10_000;
 
+/// Bytes of large frames that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
+/// always taken where nothing waits. libzmq counts messages only, and 10,000 results are more than any memory has. What the
+/// broker could not hand to a client is asked for again.
+pub const QUEUE_BYTES: usize = 256 << 20;
+
+/// The same for all peers of one socket. Peers that read nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`], so nobody has
+/// to wait for long because of others.
+pub const QUEUE_BYTES_TOTAL: usize = 1 << 30;
+
 /// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
 pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
@@ -63,6 +72,10 @@ pub const BACKLOG: u32 = 4096;
 pub struct LinkOptions {
     /// Messages that wait to be sent, per peer.
     pub send_queue: u32,
+    /// Bytes of large frames that wait to be sent, per peer.
+    pub send_queue_bytes: usize,
+    /// Bytes of large frames that wait to be sent, for all peers.
+    pub send_queue_bytes_total: usize,
     /// Messages that wait to be received, per peer; beyond it the peer is slowed down by TCP.
     pub receive_queue: u32,
     /// Bytes in one frame; a peer that exceeds it is disconnected.
@@ -93,6 +106,8 @@ impl Default for LinkOptions {
     fn default() -> Self {
         Self {
             send_queue: QUEUE_MESSAGES,
+            send_queue_bytes: QUEUE_BYTES,
+            send_queue_bytes_total: QUEUE_BYTES_TOTAL,
             receive_queue: QUEUE_MESSAGES,
             frame_bytes_max: FRAME_BYTES_MAX,
             frames_max: FRAMES_MAX,

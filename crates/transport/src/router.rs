@@ -1,8 +1,9 @@
 //! The broker's socket: a ROUTER that listens.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +15,9 @@ use crate::context::{Context, error_text, last_error};
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
 use crate::ffi;
+use crate::lent::{Lent, Total};
 use crate::link::{Ready, Received, RouterLink};
-use crate::message::FrameReader;
+use crate::message::{FrameReader, lent_bytes};
 use crate::options::{BACKLOG, LinkOptions, RouterOptions};
 use crate::sleep::{has_news, sleep};
 use crate::socket::Socket;
@@ -23,6 +25,9 @@ use crate::waker::Waker;
 
 /// Peers that were full and that are asked about before each sleep. Those beyond are tried again when one of these is ready.
 const STALLED_PEERS_MAX: usize = 4096;
+
+/// Accounts of lent frames that are kept although they are empty.
+const ACCOUNTS_KEPT: usize = 1024;
 
 /// How libzmq writes "all addresses of this host".
 const EVERY_ADDRESS: &str = "tcp://*";
@@ -44,6 +49,12 @@ pub struct Router {
     endpoint: String,
     frames_max: usize,
     stalled: BTreeSet<Box<[u8]>>,
+    /// Peers that were sent large frames.
+    lent: HashMap<Box<[u8]>, Arc<Lent>>,
+    lent_total: Arc<Total>,
+    /// What small frames count for: nothing.
+    lent_nothing: Arc<Lent>,
+    queue_bytes: usize,
     /// Nothing was readable when last looked, and the socket was not used since: whatever came in announces itself.
     drained: bool,
 }
@@ -75,14 +86,20 @@ impl Router {
             None => None,
         };
         let actual = listen(&socket, &endpoint)?;
+        let waker = Waker::new()?;
+        let lent_total = Total::new(options.link.send_queue_bytes_total, waker.clone());
         Ok(Self {
             socket,
             admission,
             reader: FrameReader::new(),
-            waker: Waker::new()?,
+            waker,
             endpoint: actual,
             frames_max: options.link.frames_max,
             stalled: BTreeSet::new(),
+            lent: HashMap::new(),
+            lent_nothing: Lent::new(options.link.send_queue_bytes, Arc::clone(&lent_total)),
+            lent_total,
+            queue_bytes: options.link.send_queue_bytes,
             drained: false,
         })
     }
@@ -93,11 +110,34 @@ impl Router {
         self.admission.as_ref().map_or(0, AdmissionThread::denials)
     }
 
+    fn stall(&mut self, peer: &[u8]) {
+        if self.stalled.len() < STALLED_PEERS_MAX {
+            self.stalled.insert(peer.into());
+        }
+    }
+
+    /// The account of a peer that is sent large frames.
+    fn lent_to(&mut self, peer: &[u8]) -> Arc<Lent> {
+        if let Some(lent) = self.lent.get(peer) {
+            return Arc::clone(lent);
+        }
+        if self.lent.len() >= self.lent.capacity().max(ACCOUNTS_KEPT) {
+            self.lent.retain(|_, lent| !lent.is_empty());
+        }
+        let lent = Lent::new(self.queue_bytes, Arc::clone(&self.lent_total));
+        self.lent.insert(peer.into(), Arc::clone(&lent));
+        lent
+    }
+
     /// Looks at the socket and at the peers that were full.
     fn look(&mut self, ready: &mut Ready, want_write: bool) -> Result<(), LinkError> {
         ready.readable = self.socket.events()? & ffi::ZMQ_POLLIN != 0;
         self.drained = !ready.readable;
-        if want_write && self.stalled.iter().any(|peer| self.socket.accepts(peer)) {
+        if want_write && !self.stalled.is_empty() {
+            self.lent_total.want();
+        }
+        let has_room = |peer: &[u8]| self.lent.get(peer).is_none_or(|lent| lent.has_room(1));
+        if want_write && self.stalled.iter().any(|peer| has_room(peer) && self.socket.accepts(peer)) {
             // Those that are still full tell so again when they are tried.
             self.stalled.clear();
             ready.writable = true;
@@ -111,24 +151,34 @@ impl RouterLink for Router {
         let [first @ .., last] = frames else {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         };
+        let lent = match lent_bytes(frames) {
+            0 => None,
+            large => {
+                let lent = self.lent_to(peer);
+                if !lent.has_room(large) {
+                    self.stall(peer);
+                    return Err(SendError::Full);
+                }
+                Some(lent)
+            }
+        };
+        let lent = lent.as_ref().unwrap_or(&self.lent_nothing);
         // Sending handles reports of the I/O thread on the way, which may make the socket readable without a sign.
         self.drained = false;
         match self.socket.send_copy(peer, true) {
             Ok(()) => {}
             Err(errno) if errno == Errno::HOSTUNREACH.raw_os_error() => return Err(SendError::Unroutable),
             Err(errno) if errno == Errno::AGAIN.raw_os_error() => {
-                if self.stalled.len() < STALLED_PEERS_MAX {
-                    self.stalled.insert(peer.into());
-                }
+                self.stall(peer);
                 return Err(SendError::Full);
             }
             Err(_) => return Err(SendError::Failed(last_error("zmq_send"))),
         }
         // The peer's queue has taken the message; if the connection ends meanwhile, libzmq drops all of it.
         for frame in first {
-            self.socket.send_part(frame, true).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))?;
+            self.socket.send_part(frame, true, lent).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))?;
         }
-        self.socket.send_part(last, false).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))
+        self.socket.send_part(last, false, lent).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {

@@ -4,6 +4,7 @@
 use std::ffi::{CString, c_int, c_void};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use crate::context::{Context, errno, last_error};
 use crate::error::LinkError;
 use crate::ffi;
+use crate::lent::Lent;
 use crate::link::Received;
 use crate::message::{FrameReader, send_copy, send_part};
 
@@ -151,9 +153,9 @@ impl Socket {
     }
 
     /// Sends one part; a large one without copying it.
-    pub(crate) fn send_part(&mut self, frame: &Bytes, more: bool) -> Result<(), c_int> {
+    pub(crate) fn send_part(&mut self, frame: &Bytes, more: bool, lent: &Arc<Lent>) -> Result<(), c_int> {
         // SAFETY: the socket is alive, and nobody else uses it while it is borrowed mutably.
-        unsafe { send_part(self.raw.as_ptr(), frame, more) }
+        unsafe { send_part(self.raw.as_ptr(), frame, more, lent) }
     }
 
     /// Receives one message, if there is one. `with_peer`: its first part is the peer's routing id.

@@ -1,6 +1,7 @@
 //! The loop that owns the broker's socket.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
@@ -20,22 +21,24 @@ use crate::clock::SystemClock;
 use crate::inbox::{Inbox, whole};
 use crate::outbox::COMPANY_WAIT;
 use crate::process::ProcessFigures;
+use crate::throttle::{LOGGED_REFUSALS, Throttle};
 
 /// Messages that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 512;
 
+/// Between two turns that have something to do this much time passes only if the process was held up.
+const STALL: Duration = Duration::from_secs(1);
+
+/// How long unread messages keep silent workers registered. Reading what gathered in a stall takes less: 100,000 messages a
+/// second.
+const BEHIND_MAX: Duration = Duration::from_secs(5);
+
 /// Words that requests went on which are held at most.
 const HELD_MAX: usize = 64;
-
-/// Refusals that are logged in one interval; more are only counted.
-const LOGGED_REFUSALS: u32 = 20;
 
 /// Arrivals and departures that are logged in one interval: a fabric of a thousand workers that starts is news, one worker
 /// that comes and goes without end is not.
 const LOGGED_ARRIVALS: u32 = 2000;
-
-/// See [`LOGGED_REFUSALS`].
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What others ask of the owner.
 pub(super) enum BrokerCommand {
@@ -58,6 +61,7 @@ pub(super) struct Run {
     held: Held,
     throttle: Throttle,
     arrivals: Throttle,
+    behind: Behind,
     stop: bool,
 }
 
@@ -79,7 +83,10 @@ impl Run {
                 let _entered = span.enter();
                 for question in asked {
                     let id = question.id;
-                    answers.push([Answer { id, answer: answer(&*information, question) }]);
+                    // What others wrote may panic; the next question is to be answered all the same.
+                    let answer = catch_unwind(AssertUnwindSafe(|| answer(&*information, question)));
+                    let answer = answer.unwrap_or_else(|_| Err("the broker failed to answer, see its log".to_owned()));
+                    answers.push([Answer { id, answer }]);
                 }
             })
             .map_err(|error| StartError::Thread { role: "the broker's management".to_owned(), error })?;
@@ -95,6 +102,7 @@ impl Run {
             held: Held::default(),
             throttle: Throttle::new(LOGGED_REFUSALS),
             arrivals: Throttle::new(LOGGED_ARRIVALS),
+            behind: Behind::default(),
             stop: false,
         })
     }
@@ -161,8 +169,13 @@ impl Run {
             self.perform()?;
         }
         let now = SystemClock::now();
+        let excused = self.behind.is_excuse(now, more);
         if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
-            self.machine.timeout(now);
+            if excused {
+                self.machine.timeout_behind(now);
+            } else {
+                self.machine.timeout(now);
+            }
             self.perform()?;
         }
         if self.held.is_due(now) {
@@ -325,7 +338,11 @@ impl Run {
                     info!("worker {worker} left");
                 }
             }
-            BrokerNote::Expired { worker } => warn!("worker {worker} was silent for its hold time and is gone"),
+            BrokerNote::Expired { worker } => {
+                if self.arrivals.admit() {
+                    warn!("worker {worker} was silent for its hold time and is gone");
+                }
+            }
             BrokerNote::Stranger { worker } => {
                 if self.arrivals.admit() {
                     info!("worker {worker} is not registered and was told to register");
@@ -376,6 +393,30 @@ fn statistics_row(worker: &WorkerView) -> Value {
     })
 }
 
+/// Whether signs of life may lie unread in our own socket: after a stall of the process whoever is silent is so because of us.
+#[derive(Default)]
+struct Behind {
+    since: Option<Instant>,
+    last_turn: Option<Instant>,
+}
+
+impl Behind {
+    /// After a turn of the loop. `more`: it did not read all that there is.
+    fn is_excuse(&mut self, now: Instant, more: bool) -> bool {
+        let stalled = self.last_turn.is_some_and(|last| now.saturating_duration_since(last) >= STALL);
+        self.last_turn = Some(now);
+        if !more {
+            self.since = None;
+            return false;
+        }
+        if stalled || self.since.is_none() {
+            self.since = Some(now);
+        }
+        // Messages may never end; then they are no excuse any more.
+        self.since.is_some_and(|since| now.saturating_duration_since(since) < BEHIND_MAX)
+    }
+}
+
 /// Words that requests went on: each waits a moment to leave together with what the workers say, because each departure
 /// wakes threads here and at the client.
 #[derive(Default)]
@@ -406,31 +447,5 @@ impl Held {
 
     fn deadline(&self) -> Option<Instant> {
         self.until
-    }
-}
-
-/// Lets a hostile peer fill counters but not the log.
-struct Throttle {
-    max: u32,
-    since: Option<Instant>,
-    logged: u32,
-}
-
-impl Throttle {
-    fn new(max: u32) -> Self {
-        Self { max, since: None, logged: 0 }
-    }
-
-    fn admit(&mut self) -> bool {
-        let now = SystemClock::now();
-        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= LOG_INTERVAL) {
-            if self.logged > self.max {
-                warn!("{} more such records were not logged", self.logged - self.max);
-            }
-            self.since = Some(now);
-            self.logged = 0;
-        }
-        self.logged += 1;
-        self.logged <= self.max
     }
 }

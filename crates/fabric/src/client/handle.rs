@@ -18,14 +18,11 @@ use super::mailbox::Mailbox;
 use super::run::{ClientCommand, Run};
 use super::{CLIENT_QUEUE_COMMANDS, ClientOptions, DEFAULT_JOB_TIMEOUT};
 use crate::StartError;
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, TIMEOUT_MAX};
 use crate::inbox::Inbox;
 use crate::queue::{Places, QueueError, QueueSender, queue};
 use crate::status::LinkState;
 use crate::worker::{OWNER_STACK_BYTES, thread_name};
-
-/// Longest time-out: a hundred years, so that adding it to a clock cannot overflow.
-const TIMEOUT_MAX: Duration = Duration::from_secs(norfab_protocol::worker::TIMEOUT_SECONDS_MAX);
 
 /// How long what was queued has to leave when a client stops.
 const FLUSH_TIME: Duration = Duration::from_secs(2);
@@ -276,7 +273,7 @@ impl ClientHandle {
         })
     }
 
-    /// Jobs in the database, the last stored first.
+    /// Jobs in the database, the last stored first. Errors: the client did not take the question; the database did not.
     pub async fn jobs(&self, filter: ClientJobFilter) -> Result<Result<Vec<ClientJob>, StoreError>, QueueError> {
         self.query(move |store| store.list(&filter)).await
     }
@@ -306,12 +303,16 @@ impl ClientHandle {
 
     async fn query<Answer: Send + 'static>(
         &self,
-        query: impl FnOnce(&mut (dyn ClientStore + 'static)) -> Answer + Send + 'static,
-    ) -> Result<Answer, QueueError> {
+        query: impl FnOnce(&mut (dyn ClientStore + 'static)) -> Result<Answer, StoreError> + Send + 'static,
+    ) -> Result<Result<Answer, StoreError>, QueueError> {
         let (sender, answer) = oneshot::channel();
         let command = ClientCommand::Query(Box::new(move |store| {
+            let answer = match store {
+                Ok(store) => query(store),
+                Err(error) => Err(error.into()),
+            };
             // Who asked may have gone.
-            drop(sender.send(query(store)));
+            drop(sender.send(answer));
         }));
         self.commands.send(command).await?;
         answer.await.map_err(|_| QueueError::Stopped)

@@ -10,6 +10,9 @@ use tokio::sync::Notify;
 /// are bounded by the number of workers and by the questions that a job may have.
 pub(crate) const EVENTS_WAITING_MAX: usize = 10_000;
 
+/// Bytes of such events; more are dropped and counted.
+pub(crate) const EVENT_BYTES_WAITING_MAX: usize = 64 << 20;
+
 /// Bytes of a stream that wait for a reader that is slow. A reader that gives credits never has so many on the way; from a
 /// worker that sends without credits they are dropped, and the transfer fails by its hash.
 pub(crate) const STREAM_BYTES_WAITING_MAX: usize = 64 << 20;
@@ -18,6 +21,7 @@ pub(crate) const STREAM_BYTES_WAITING_MAX: usize = 64 << 20;
 struct Inner {
     updates: VecDeque<JobUpdate>,
     events: usize,
+    event_bytes: usize,
     stream_bytes: usize,
     dropped: u64,
     /// The reader waits for the end, and wants the results with it.
@@ -51,11 +55,17 @@ impl Mailbox {
                 return true;
             }
             match &update {
-                JobUpdate::Event(..) if inner.events >= EVENTS_WAITING_MAX => {
+                JobUpdate::Event(_, body)
+                    if inner.events >= EVENTS_WAITING_MAX
+                        || inner.event_bytes + body.len() > EVENT_BYTES_WAITING_MAX =>
+                {
                     inner.dropped += 1;
                     return true;
                 }
-                JobUpdate::Event(..) => inner.events += 1,
+                JobUpdate::Event(_, body) => {
+                    inner.events += 1;
+                    inner.event_bytes += body.len();
+                }
                 JobUpdate::Stream(bytes) if inner.stream_bytes + bytes.len() > STREAM_BYTES_WAITING_MAX => {
                     inner.dropped += 1;
                     return true;
@@ -83,7 +93,7 @@ impl Mailbox {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.results_only = true;
         inner.updates.retain(is_result);
-        (inner.events, inner.stream_bytes) = (0, 0);
+        (inner.events, inner.event_bytes, inner.stream_bytes) = (0, 0, 0);
     }
 
     /// Whether the job got as far as into the database.
@@ -99,7 +109,10 @@ impl Mailbox {
                 let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(update) = inner.updates.pop_front() {
                     match &update {
-                        JobUpdate::Event(..) => inner.events -= 1,
+                        JobUpdate::Event(_, body) => {
+                            inner.events -= 1;
+                            inner.event_bytes -= body.len();
+                        }
                         JobUpdate::Stream(bytes) => inner.stream_bytes -= bytes.len(),
                         _ => {}
                     }
@@ -127,4 +140,25 @@ impl Mailbox {
 
 fn is_result(update: &JobUpdate) -> bool {
     matches!(update, JobUpdate::Result(..) | JobUpdate::Finished(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_protocol::Event;
+
+    use super::*;
+
+    #[test]
+    fn events_that_nobody_reads_are_bounded_by_their_bytes_too() {
+        let event: Event = serde_json::from_str(
+            r#"{"worker":"w","service":"s","uuid":"1","event_type":"progress","message":"m","task":"t","timestamp":"now"}"#,
+        )
+        .expect("an event");
+        let mailbox = Mailbox::new();
+        let body = bytes::Bytes::from(vec![b' '; EVENT_BYTES_WAITING_MAX / 4]);
+        for _ in 0..6 {
+            assert!(mailbox.put(JobUpdate::Event(Box::new(event.clone()), body.clone())));
+        }
+        assert_eq!(mailbox.dropped(), 2);
+    }
 }

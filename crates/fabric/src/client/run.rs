@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::writer::GATHER_TIME;
-use norfab_jobs::{ClientJob, ClientOperation, ClientState, ClientStore, ClientWriter, Confirmation, spawn_client};
+use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME};
+use norfab_jobs::{
+    ClientJob, ClientOperation, ClientState, ClientStore, ClientWriter, Confirmation, QueryError, spawn_client,
+};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate,
@@ -13,7 +15,7 @@ use norfab_protocol::client::{
 };
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
-use norfab_protocol::worker::Class;
+use norfab_protocol::worker::{Class, TIMEOUT_SECONDS_MAX};
 use norfab_protocol::{Identity, JobId, ServiceName};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -24,12 +26,13 @@ use super::ClientOptions;
 use super::mailbox::Mailbox;
 use crate::StartError;
 use crate::clock::SystemClock;
-use crate::inbox::{Ahead, Inbox, whole};
+use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::{self, Pruning};
 use crate::queue::Place;
 use crate::status::LinkState;
+use crate::throttle::{LOGGED_REFUSALS, StoreFailures, Throttle};
 use crate::worker::thread_name;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
@@ -37,9 +40,6 @@ const TURN_MESSAGES: usize = 256;
 
 /// Store operations that may wait for the writer's queue before nothing more is taken in.
 const OPERATIONS_HIGH: usize = 4096;
-
-/// Operations that are handed over without further gathering.
-const GATHER_OPERATIONS: usize = 256;
 
 /// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
 const STORE_RETRY: Duration = Duration::from_millis(5);
@@ -50,14 +50,11 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
 
-/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
-const TIMEOUT_SECONDS_MAX: f64 = 100.0 * 365.0 * 86_400.0;
-
 /// The answer to a management request.
 pub(super) type ManagementReply = Result<(Status, bytes::Bytes), ManagementFailure>;
 
-/// Runs on the store's thread and delivers its answer itself.
-pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn ClientStore + 'static)) + Send>;
+/// Runs on the store's thread and delivers its answer itself; or is told why it does not run.
+pub(super) type StoreQuery = Box<dyn FnOnce(Result<&mut (dyn ClientStore + 'static), QueryError>) + Send>;
 
 /// What others ask of the owner.
 pub(super) enum ClientCommand {
@@ -105,7 +102,11 @@ pub(super) enum ClientCommand {
 /// What the store's thread hands back.
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<ClientToken>),
-    Pruned { more: bool },
+    Pruned {
+        more: bool,
+    },
+    /// The thread has ended, and nothing more is stored.
+    Ended,
 }
 
 pub(super) struct Run {
@@ -120,6 +121,7 @@ pub(super) struct Run {
     ahead: Ahead,
     commands: mpsc::Receiver<ClientCommand>,
     inbox: Inbox<StoreAnswer>,
+    store_ended: bool,
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
     /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
     unconfirmed: HashMap<JobId, Place>,
@@ -130,6 +132,8 @@ pub(super) struct Run {
     figures: ProcessFigures,
     flush_by: Option<Instant>,
     pruning: Pruning,
+    throttle: Throttle,
+    store_failures: StoreFailures,
 }
 
 impl Run {
@@ -139,10 +143,10 @@ impl Run {
         inbox: Inbox<StoreAnswer>,
         state: watch::Sender<LinkState>,
     ) -> Result<Self, StartError> {
-        let confirmed = inbox.clone();
+        let confirmer = Confirmer::new(inbox.clone(), StoreAnswer::Ended);
         let name = thread_name("s", options.identity.as_str());
         let writer = spawn_client(&name, options.store, move |confirmations| {
-            confirmed.push(confirmations.into_iter().map(StoreAnswer::Confirmed));
+            confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         if let Some(aside) = writer.set_aside() {
             warn!(client = %options.identity, "{aside}");
@@ -161,6 +165,7 @@ impl Run {
             ahead: Ahead::default(),
             commands,
             inbox,
+            store_ended: false,
             mailboxes: HashMap::new(),
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
@@ -170,6 +175,8 @@ impl Run {
             figures: ProcessFigures::default(),
             flush_by: None,
             pruning: Pruning::new(SystemClock::now()),
+            throttle: Throttle::new(LOGGED_REFUSALS),
+            store_failures: StoreFailures::default(),
         })
     }
 
@@ -210,7 +217,7 @@ impl Run {
         for mailbox in self.mailboxes.values().flatten() {
             mailbox.close();
         }
-        while !self.submit_operations() {
+        while self.submit_operations() == Submitted::Later {
             // The writer's queue is full and it works on it; what waits here must not get lost at the end.
             std::thread::park_timeout(STORE_RETRY);
         }
@@ -249,6 +256,7 @@ impl Run {
                     self.perform();
                 }
                 StoreAnswer::Pruned { more } => self.pruning.ended(SystemClock::now(), more),
+                StoreAnswer::Ended => self.store_ended = true,
             }
         }
         // While the store is behind, nothing more of the broker is looked at; commands are always taken, and submissions have
@@ -269,6 +277,13 @@ impl Run {
             self.prune();
         }
         let stored = self.gather_operations(now);
+        if stored == Submitted::Closed || self.store_ended {
+            error!("client {}: its store has ended, and it does too", self.identity);
+            return Ok(Turn::End);
+        }
+        if let Some(failed) = self.store_failures.news(now, || self.writer.statistics()) {
+            error!("client {}: {failed}", self.identity);
+        }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(flush_by) = self.flush_by
             && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
@@ -281,7 +296,7 @@ impl Run {
         if gated {
             return Ok(Turn::Pause);
         }
-        let retry = (!stored).then_some(now + STORE_RETRY);
+        let retry = (stored == Submitted::Later).then_some(now + STORE_RETRY);
         let deadline = [self.machine.next_deadline(), retry, self.flush_by, self.pruning.deadline(), self.gather_until]
             .into_iter()
             .flatten()
@@ -318,7 +333,7 @@ impl Run {
     fn command(&mut self, command: ClientCommand) {
         match command {
             ClientCommand::Submit { request, mailbox, place } => {
-                if self.flush_by.is_some() || self.mailboxes.contains_key(&request.job) {
+                if self.flush_by.is_some() || self.machine.state(&request.job).is_some() {
                     // Refused while stopping, and where two jobs would share an id.
                     mailbox.close();
                     return;
@@ -330,6 +345,9 @@ impl Run {
             ClientCommand::Watch { job, mailbox, known } => {
                 let active = self.machine.state(&job).is_some();
                 if active {
+                    for (worker, question) in self.machine.open_questions(&job) {
+                        mailbox.put(JobUpdate::Question(worker.clone(), question.clone()));
+                    }
                     self.mailboxes.entry(job).or_default().push(mailbox);
                 } else {
                     mailbox.close();
@@ -346,8 +364,13 @@ impl Run {
             }
             ClientCommand::Query(query) => {
                 self.submit_operations();
-                if let Err(error) = self.writer.try_query(query) {
-                    warn!("client {}: {error}", self.identity);
+                match self.writer.accepts_query() {
+                    Ok(()) => {
+                        if let Err(error) = self.writer.try_query(move |store| query(Ok(store))) {
+                            warn!("client {}: {error}", self.identity);
+                        }
+                    }
+                    Err(error) => query(Err(error)),
                 }
             }
             ClientCommand::Stats { answer } => {
@@ -402,7 +425,12 @@ impl Run {
         }
     }
 
-    fn note(&self, note: &ClientNote) {
+    fn note(&mut self, note: &ClientNote) {
+        let throttled =
+            matches!(note, ClientNote::Refused(_) | ClientNote::UnexpectedWorker(..) | ClientNote::WorkerAway(_));
+        if throttled && !self.throttle.admit() {
+            return;
+        }
         let client = &self.identity;
         match note {
             ClientNote::Refused(error) => warn!("client {client}: refused a message of the broker: {error}"),
@@ -416,7 +444,7 @@ impl Run {
 
     /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
     /// wake-up of the store's thread.
-    fn gather_operations(&mut self, now: Instant) -> bool {
+    fn gather_operations(&mut self, now: Instant) -> Submitted {
         if self.operations.iter().all(|(_, token)| token.is_none())
             && self.operations.len() < GATHER_OPERATIONS
             && self.gather_until.is_none_or(|until| now < until)
@@ -424,26 +452,27 @@ impl Run {
             if !self.operations.is_empty() {
                 self.gather_until.get_or_insert(now + GATHER_TIME);
             }
-            return true;
+            return Submitted::Now;
         }
         self.submit_operations()
     }
 
-    /// Hands gathered operations to the store's thread. `false`: its queue is full, try again soon.
-    fn submit_operations(&mut self) -> bool {
+    /// Hands gathered operations to the store's thread.
+    fn submit_operations(&mut self) -> Submitted {
         self.gather_until = None;
         if self.operations.is_empty() {
-            return true;
+            return Submitted::Now;
         }
+        self.store_failures.submitted = true;
         match self.writer.try_submit(std::mem::take(&mut self.operations)) {
-            Ok(()) => true,
+            Ok(()) => Submitted::Now,
             Err(norfab_jobs::SubmitError::Closed(lost)) => {
                 error!("client {}: {} changes of jobs are not stored: the writer has ended", self.identity, lost.len());
-                true
+                Submitted::Closed
             }
             Err(error) => {
                 self.operations = error.into_operations();
-                false
+                Submitted::Later
             }
         }
     }
@@ -494,7 +523,7 @@ enum Turn {
 }
 
 fn restored(job: ClientJob) -> RestoredClientJob {
-    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX);
+    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
     RestoredClientJob {
         state: match job.state {
             ClientState::New => JobState::New,

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use norfab_jobs::{StoreError, WorkerStore};
-use norfab_protocol::worker::WorkerConfig;
+use norfab_protocol::frame::PAYLOAD_BYTES_MAX;
+use norfab_protocol::worker::{SLOW_LINE_BYTES_PER_SECOND, WorkerConfig};
 use norfab_protocol::{Identity, ServiceName};
 use norfab_service::Service;
 use norfab_transport::DealerLink;
@@ -33,6 +34,20 @@ pub const WORKER_QUEUE_MESSAGES: usize = 10_000;
 /// Largest result that a worker sends unless its inventory says otherwise.
 pub const RESULT_BYTES_MAX: usize = 64 << 20;
 
+/// Largest result that a worker sends whatever its inventory says: more fits into no message.
+pub const RESULT_BYTES_LIMIT: usize = PAYLOAD_BYTES_MAX - RESULT_WRAPPING_BYTES;
+
+/// Room for what a message has around a result.
+const RESULT_WRAPPING_BYTES: usize = 64 << 10;
+
+// One that leaves on the slowest line must not be taken for a dead connection.
+const _: () = assert!(
+    RESULT_BYTES_MAX as u64
+        <= SLOW_LINE_BYTES_PER_SECOND as u64 * norfab_transport::options::HEARTBEAT_TIMEOUT.as_secs()
+);
+const _: () = assert!(norfab_protocol::worker::QUESTIONS_MAX > norfab_service::QUESTIONS_MAX);
+const _: () = assert!(norfab_protocol::frame::FRAMES_MAX == norfab_transport::options::FRAMES_MAX);
+
 /// Opens the job database, on the thread that will own it.
 pub type OpenWorkerStore = Box<dyn FnOnce() -> Result<Box<dyn WorkerStore>, StoreError> + Send>;
 
@@ -53,7 +68,7 @@ pub struct WorkerOptions {
     /// Messages of tasks that may be on their way from the task to the link: [`WORKER_QUEUE_MESSAGES`] unless there is a
     /// reason.
     pub queue_messages: usize,
-    /// Largest result in bytes of JSON.
+    /// Largest result in bytes of JSON; [`RESULT_BYTES_LIMIT`] at most.
     pub result_bytes_max: usize,
     /// The broker's endpoint, for statistics.
     pub endpoint: String,

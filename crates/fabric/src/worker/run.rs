@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{Confirmation, OperationError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
+use norfab_jobs::{Confirmation, OperationError, QueryError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
     Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
@@ -16,18 +16,19 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
-use super::WorkerOptions;
-use super::storing::{Submitted, stored};
+use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
+use super::{RESULT_BYTES_LIMIT, WorkerOptions};
 use crate::StartError;
-use crate::clock::SystemClock;
-use crate::inbox::{Ahead, Inbox, whole};
+use crate::clock::{SystemClock, TIMEOUT_MAX};
+use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::pruning::Pruning;
 use crate::queue::{Place, Places, QueueSender};
 use crate::status::LinkState;
+use crate::throttle::{LOGGED_REFUSALS, StoreFailures, Throttle};
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
@@ -44,8 +45,8 @@ const LINGER: Duration = Duration::from_secs(2);
 /// How long running tasks have to return after they were told to end.
 const ABORT_GRACE: Duration = Duration::from_secs(6);
 
-/// Runs on the store's thread and delivers its answer itself.
-pub(super) type StoreQuery = Box<dyn FnOnce(&mut (dyn WorkerStore + 'static)) + Send>;
+/// Runs on the store's thread and delivers its answer itself; or is told why it does not run.
+pub(super) type StoreQuery = Box<dyn FnOnce(Result<&mut (dyn WorkerStore + 'static), QueryError>) + Send>;
 
 /// What others ask of the owner.
 pub(super) enum WorkerCommand {
@@ -64,8 +65,17 @@ pub(super) enum WorkerCommand {
 /// What the store's thread hands back.
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<WorkerToken>),
-    Loaded { job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob> },
-    Pruned { more: bool },
+    Loaded {
+        job: JobId,
+        client: Identity,
+        asked: Asked,
+        loaded: Option<LoadedJob>,
+    },
+    Pruned {
+        more: bool,
+    },
+    /// The thread has ended, and nothing more is stored.
+    Ended,
 }
 
 struct Stopping {
@@ -90,6 +100,7 @@ pub(super) struct Run {
     /// Places of messages whose store operations wait: while the store is behind, tasks wait too.
     pub(super) held: Vec<Place>,
     pub(super) inbox: Inbox<StoreAnswer>,
+    store_ended: bool,
     ports: HashMap<JobId, TaskPort>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
@@ -98,6 +109,8 @@ pub(super) struct Run {
     figures: ProcessFigures,
     statistics: Value,
     pub(super) pruning: Pruning,
+    pub(super) throttle: Throttle,
+    pub(super) store_failures: StoreFailures,
 }
 
 impl Run {
@@ -111,9 +124,9 @@ impl Run {
     ) -> Result<Self, StartError> {
         let now = SystemClock::now();
         let identity = options.config.identity.clone();
-        let confirmed = inbox.clone();
+        let confirmer = Confirmer::new(inbox.clone(), StoreAnswer::Ended);
         let writer = spawn_worker(&super::thread_name("s", identity.as_str()), options.store, move |confirmations| {
-            confirmed.push(confirmations.into_iter().map(StoreAnswer::Confirmed));
+            confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         if let Some(aside) = writer.set_aside() {
             warn!(worker = %identity, "{aside}");
@@ -140,7 +153,7 @@ impl Run {
             places: places.clone(),
             view: Arc::new(view),
             runtime: options.runtime,
-            result_bytes_max: options.result_bytes_max,
+            result_bytes_max: options.result_bytes_max.min(RESULT_BYTES_LIMIT),
         };
         Ok(Self {
             machine: Worker::new(options.config, now),
@@ -155,6 +168,7 @@ impl Run {
             place: None,
             held: Vec::new(),
             inbox,
+            store_ended: false,
             ports: HashMap::new(),
             runner: Arc::new(runner),
             state,
@@ -163,6 +177,8 @@ impl Run {
             figures: ProcessFigures::default(),
             statistics,
             pruning: Pruning::new(now),
+            throttle: Throttle::new(LOGGED_REFUSALS),
+            store_failures: StoreFailures::default(),
         })
     }
 
@@ -245,8 +261,12 @@ impl Run {
             self.prune();
         }
         let stored = self.gather_operations(now);
-        if stored == Submitted::Closed {
+        if stored == Submitted::Closed || self.store_ended {
+            error!("worker {}: its store has ended, and it does too", self.runner.identity);
             return Ok(Turn::End);
+        }
+        if let Some(failed) = self.store_failures.news(now, || self.writer.statistics()) {
+            error!("worker {}: {failed}", self.runner.identity);
         }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(end) = self.stop_step()? {
@@ -342,14 +362,19 @@ impl Run {
             }
             WorkerCommand::Query(query) => {
                 self.submit_operations();
-                if let Err(error) = self.writer.try_query(query) {
-                    warn!("worker {}: {error}", self.runner.identity);
+                match self.writer.accepts_query() {
+                    Ok(()) => {
+                        if let Err(error) = self.writer.try_query(move |store| query(Ok(store))) {
+                            warn!("worker {}: {error}", self.runner.identity);
+                        }
+                    }
+                    Err(error) => query(Err(error)),
                 }
             }
             WorkerCommand::Stop { drain } => {
                 if self.stopping.is_none() {
                     self.machine.stop();
-                    let drained_by = SystemClock::now() + drain;
+                    let drained_by = SystemClock::now() + drain.min(TIMEOUT_MAX);
                     self.stopping = Some(Stopping { drained_by, aborted_by: None, said_goodbye: false });
                 }
             }
@@ -387,6 +412,7 @@ impl Run {
             }
             StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
             StoreAnswer::Pruned { more } => self.pruning.ended(now, more),
+            StoreAnswer::Ended => self.store_ended = true,
         }
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
@@ -455,7 +481,10 @@ impl Run {
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
     }
 
-    fn note(&self, note: &WorkerNote) {
+    fn note(&mut self, note: &WorkerNote) {
+        if matches!(note, WorkerNote::Refused(_) | WorkerNote::JobRefused { .. }) && !self.throttle.admit() {
+            return;
+        }
         let worker = &self.runner.identity;
         match note {
             WorkerNote::BrokerSilent => {

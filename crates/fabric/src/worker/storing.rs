@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_jobs::writer::GATHER_TIME;
+use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME};
 use norfab_jobs::{SubmitError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
 use norfab_protocol::worker::{
@@ -13,6 +13,7 @@ use tracing::{error, warn};
 
 use super::run::{Run, StoreAnswer};
 use crate::clock::SystemClock;
+use crate::inbox::Submitted;
 use crate::pruning;
 
 /// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
@@ -21,19 +22,6 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
-
-/// What became of gathered operations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Submitted {
-    Now,
-    /// The queue is full: try again soon.
-    Later,
-    /// The store's thread has ended, and with it the worker: it could promise nothing any more.
-    Closed,
-}
-
-/// Operations that are handed over without further gathering.
-const GATHER_OPERATIONS: usize = 256;
 
 impl Run {
     /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
@@ -57,6 +45,7 @@ impl Run {
         if self.operations.is_empty() {
             return Submitted::Now;
         }
+        self.store_failures.submitted = true;
         match self.writer.try_submit(std::mem::take(&mut self.operations)) {
             Ok(()) => {
                 self.held.clear();
@@ -152,7 +141,9 @@ impl Run {
             };
             inbox.push([StoreAnswer::Loaded { job, client, asked, loaded }]);
         });
-        if let Err(error) = asked {
+        if let Err(error) = asked
+            && self.throttle.admit()
+        {
             // The client asks again.
             warn!("worker {}: {error}", self.runner.identity);
         }

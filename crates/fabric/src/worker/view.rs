@@ -36,8 +36,12 @@ impl View {
     ) -> Result<Answer, ViewError> {
         let (sender, answer) = oneshot::channel();
         let command = WorkerCommand::Query(Box::new(move |store| {
+            let answer = match store {
+                Ok(store) => query(store),
+                Err(error) => Err(error.into()),
+            };
             // Who asked may have gone.
-            drop(sender.send(query(store)));
+            drop(sender.send(answer));
         }));
         self.commands.send(command).await.map_err(|error| ViewError(error.to_string()))?;
         let gone = || ViewError("the worker has stopped".to_owned());

@@ -192,21 +192,25 @@ fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told
 }
 
 /// A peer of the broker that the test plays.
-struct Player(MemoryDealer);
+pub(crate) struct Player(pub(crate) MemoryDealer);
 
 impl Player {
-    fn new(network: &MemoryNetwork, name: &str) -> Self {
-        let mut dealer = network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a dealer");
+    pub(crate) fn new(network: &MemoryNetwork, name: &str) -> Self {
+        Self::with_room(network, name, LINK_MESSAGES)
+    }
+
+    pub(crate) fn with_room(network: &MemoryNetwork, name: &str, messages: usize) -> Self {
+        let mut dealer = network.dealer("broker", name.as_bytes(), messages).expect("a dealer");
         assert_eq!(dealer.next_status(), Some(LinkStatus::Connected));
         Self(dealer)
     }
 
-    fn say(&mut self, frames: &[bytes::Bytes]) {
+    pub(crate) fn say(&mut self, frames: &[bytes::Bytes]) {
         self.0.try_send(frames).expect("room");
     }
 
     /// The next message of the broker.
-    fn next<Message>(&mut self, decode: impl Fn(&[bytes::Bytes]) -> Option<Message>) -> Message {
+    pub(crate) fn next<Message>(&mut self, decode: impl Fn(&[bytes::Bytes]) -> Option<Message>) -> Message {
         let end = Instant::now() + Duration::from_secs(20);
         while Instant::now() < end {
             match self.0.try_receive().expect("a link") {

@@ -2,5 +2,6 @@
 
 mod connection;
 mod decision;
+mod failures;
 mod roles;
 mod support;

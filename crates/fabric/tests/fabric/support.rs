@@ -52,7 +52,7 @@ pub async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
     panic!("not within {PATIENCE:?}: {what}");
 }
 
-struct Information;
+pub struct Information;
 
 impl BrokerInformation for Information {
     fn worker_inventory(&self, name: &str) -> Result<Option<Value>, String> {
@@ -187,13 +187,16 @@ fn broker(context: &Context, keys: &KeyPair, endpoint: &str) -> BrokerHandle {
 }
 
 pub fn broker_at(router: impl RouterLink + 'static) -> BrokerHandle {
-    BrokerHandle::start(BrokerOptions {
-        name: "NFPBroker".to_owned(),
-        config: BrokerConfig::default(),
-        link: Box::new(router),
-        information: Arc::new(Information),
-    })
-    .expect("a broker")
+    broker_with(router, BrokerConfig::default(), Arc::new(Information))
+}
+
+pub fn broker_with(
+    router: impl RouterLink + 'static,
+    config: BrokerConfig,
+    information: Arc<dyn BrokerInformation>,
+) -> BrokerHandle {
+    BrokerHandle::start(BrokerOptions { name: "NFPBroker".to_owned(), config, link: Box::new(router), information })
+        .expect("a broker")
 }
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]

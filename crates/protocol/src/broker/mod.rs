@@ -164,6 +164,18 @@ impl Broker {
         }
     }
 
+    /// Time has passed, and signs of life may wait unread: beats, but nobody is given up yet.
+    pub fn timeout_behind(&mut self, now: Instant) {
+        while let Some((worker, expired)) = self.registry.take_due(now) {
+            if expired {
+                self.registry.grant(now, &worker);
+            } else if let Some(service) = self.registry.beat(now, &worker) {
+                let frames = BrokerToWorker::Keepalive(service).encode();
+                self.send(worker, frames, Purpose::Keepalive);
+            }
+        }
+    }
+
     /// When [`Broker::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.registry.next_deadline()

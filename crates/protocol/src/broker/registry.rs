@@ -145,6 +145,14 @@ impl Registry {
         }
     }
 
+    /// A worker whose hold time ran out has until the next beat to be heard.
+    pub(super) fn grant(&mut self, now: Instant, worker: &Identity) {
+        let Some(record) = self.workers.get_mut(worker) else { return };
+        record.keepalive.grant(now);
+        let (timer, serial) = (record.timer, record.serial);
+        self.set_timer(worker, timer, serial);
+    }
+
     pub(super) fn remove(&mut self, worker: &Identity) -> bool {
         if !self.workers.contains_key(worker) {
             return false;

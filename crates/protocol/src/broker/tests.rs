@@ -433,3 +433,16 @@ fn an_acceptance_is_not_read_beyond_a_bound() {
     let body = format!(r#"{{"worker":"a","x":"{}"}}"#, "x".repeat(body::CHECKED_BYTES_MAX));
     assert_eq!(bench.from("a", &["NFPW01", "0x05", "client", "", "1", "201", &body]), vec![]);
 }
+
+#[test]
+fn nobody_is_given_up_while_signs_of_life_wait_unread() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.now += Duration::from_secs(20);
+    bench.broker.timeout_behind(bench.now);
+    assert_eq!(bench.drain().len(), 1, "a beat is due all the same");
+    assert_eq!(bench.broker.counts().0, 1);
+    assert!(bench.broker.next_deadline().is_some_and(|at| at > bench.now), "all that was due is done");
+    bench.after(2.5);
+    assert_eq!(bench.broker.counts().0, 0, "it was not heard");
+}

@@ -1,0 +1,262 @@
+//! What a role does when a part of it, or of its host, fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use norfab_fabric::broker::BrokerInformation;
+use norfab_fabric::client::{ClientHandle, ClientOptions, SubmitError};
+use norfab_jobs::{
+    ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
+    Outcome, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
+};
+use norfab_protocol::broker::BrokerConfig;
+use norfab_protocol::client::{ClientConfig, JobUpdate};
+use norfab_protocol::message::{BrokerToWorker, ClientCommand, ClientMessage, WorkerMessage};
+use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, JobId, KeepaliveConfig, ServiceName};
+use norfab_service::{NoInput, Task, TaskContext};
+use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
+use norfab_transport::{LinkError, Ready, Received, RouterLink, SendError, Waker};
+use serde_json::{Map, Value, json};
+
+use crate::decision::{Bench, Player, service};
+use crate::support::{Fabric, Information, broker_with, kwargs, management, runtime, spec};
+
+/// Longest that a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Panics;
+
+impl BrokerInformation for Panics {
+    fn worker_inventory(&self, _: &str) -> Result<Option<Value>, String> {
+        panic!("a file that nobody expected");
+    }
+    fn inventory(&self) -> Result<Value, String> {
+        Ok(json!({"still": "here"}))
+    }
+    fn logs(&self, _: &Map<String, Value>) -> Result<Vec<Value>, String> {
+        Ok(Vec::new())
+    }
+    fn status(&self) -> Value {
+        json!({})
+    }
+}
+
+fn client_at(network: &MemoryNetwork, store: impl ClientStore + 'static) -> ClientHandle {
+    ClientHandle::start(ClientOptions {
+        identity: Identity::parse("c").expect("a name"),
+        config: ClientConfig::default(),
+        link: Box::new(network.dealer("broker", b"c", 1000).expect("a dealer")),
+        store: Box::new(move || Ok(Box::new(store))),
+    })
+    .expect("a client")
+}
+
+#[test]
+fn a_broker_whose_information_panics_says_so_and_answers_the_next_question() {
+    runtime().block_on(async {
+        let network = MemoryNetwork::new();
+        let router = network.router("broker").expect("a router");
+        let broker = broker_with(router, BrokerConfig::default(), Arc::new(Panics));
+        let client = client_at(&network, MemoryClientStore::default());
+        let inventory = ServiceName::parse("sid.service.broker").expect("a name");
+        let answer = client.management(inventory, "get_inventory", kwargs(json!({"name": "w"})), PATIENCE).await;
+        assert_eq!(answer.expect("room").status.code(), 500);
+        let answer = client.management(management(), "show_broker_inventory", Map::new(), PATIENCE).await;
+        assert_eq!(answer.expect("room").results, json!({"still": "here"}));
+        client.stop().await;
+        broker.stop().await;
+    });
+}
+
+/// A socket whose owner is held up once, as when its host is suspended.
+struct Stalling {
+    router: MemoryRouter,
+    stall: Arc<AtomicBool>,
+    time: Duration,
+}
+
+impl RouterLink for Stalling {
+    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        self.router.try_send(peer, frames)
+    }
+    fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
+        self.router.try_receive()
+    }
+    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
+        let ready = self.router.wait(timeout, want_write);
+        if self.stall.swap(false, Ordering::SeqCst) {
+            std::thread::sleep(self.time);
+        }
+        ready
+    }
+    fn waker(&self) -> Waker {
+        self.router.waker()
+    }
+    fn endpoint(&self) -> String {
+        self.router.endpoint()
+    }
+    fn close(self: Box<Self>, linger: Duration) {
+        Box::new(self.router).close(linger);
+    }
+}
+
+#[test]
+fn a_broker_that_was_held_up_gives_nobody_up_whose_beats_it_has_not_read() {
+    let network = MemoryNetwork::new();
+    let stall = Arc::new(AtomicBool::new(false));
+    let keepalive = KeepaliveConfig { interval: Duration::from_millis(200), multiplier: 3 };
+    let router = network.router("broker").expect("a router");
+    let link = Stalling { router, stall: Arc::clone(&stall), time: keepalive.hold_time() * 2 };
+    let broker = broker_with(link, BrokerConfig { keepalive, ..BrokerConfig::default() }, Arc::new(Information));
+    let service = ServiceName::parse("s").expect("a name");
+    let (mut worker, mut client) =
+        (Player::with_room(&network, "w1", 10_000), Player::with_room(&network, "c", 10_000));
+    let request = |command, job: &str| {
+        let job = JobId::parse(job).expect("a name");
+        let body = Bytes::from_static(br#"{"task":"t"}"#);
+        ClientMessage { command, service: service.clone(), target: Target::All, job, body }.encode()
+    };
+    worker.say(&WorkerMessage::Ready(service.clone()).encode());
+    client.say(&request(ClientCommand::Post, "1"));
+    let posted = |frames: &[Bytes]| BrokerToWorker::decode(frames).ok();
+    while !matches!(worker.next(posted), BrokerToWorker::Post(_)) {}
+    // More than is read at once comes before the worker's beat.
+    stall.store(true, Ordering::SeqCst);
+    for _ in 0..3000 {
+        client.say(&request(ClientCommand::Open, "1"));
+    }
+    worker.say(&WorkerMessage::Keepalive(service.clone()).encode());
+    client.say(&request(ClientCommand::Post, "2"));
+    loop {
+        match worker.next(posted) {
+            BrokerToWorker::Keepalive(_) => {}
+            BrokerToWorker::Post(delivery) => break assert_eq!(delivery.job.as_str(), "2"),
+            other => panic!("it was given up: {other:?}"),
+        }
+    }
+    runtime().block_on(broker.stop());
+}
+
+/// A store that does something else before it applies or lists.
+struct Hooked<Apply, List> {
+    store: MemoryClientStore,
+    apply: Apply,
+    list: List,
+}
+
+impl<Apply: FnMut() + Send, List: FnMut() + Send> Store for Hooked<Apply, List> {
+    type Operation = ClientOperation;
+    fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
+        (self.apply)();
+        self.store.apply(operations)
+    }
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.store.prune(retention, now)
+    }
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        self.store.tidy()
+    }
+    fn set_aside(&self) -> Option<&SetAside> {
+        self.store.set_aside()
+    }
+}
+
+impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, List> {
+    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<ClientJob>, StoreError> {
+        self.store.unfinished(after, limit)
+    }
+    fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
+        self.store.job(id)
+    }
+    fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
+        (self.list)();
+        self.store.list(filter)
+    }
+    fn statistics(&mut self) -> Result<Statistics<ClientState>, StoreError> {
+        self.store.statistics()
+    }
+}
+
+#[test]
+fn a_client_whose_store_ends_ends_too_and_nobody_waits_for_it() {
+    runtime().block_on(async {
+        let store = MemoryClientStore::default();
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, apply: || panic!("no disk"), list: || () });
+        let submitted = tokio::time::timeout(PATIENCE, client.submit(spec("ok"))).await;
+        assert!(submitted.expect("an answer").is_err());
+        let again = tokio::time::timeout(PATIENCE, client.submit(spec("ok"))).await;
+        assert!(matches!(again.expect("an answer"), Err(SubmitError::Queue(_))));
+    });
+}
+
+/// A gate that opens when the other end is dropped.
+fn pass(gate: &Receiver<()>) {
+    // Nothing is ever sent.
+    gate.recv().ok();
+}
+
+#[test]
+fn a_question_to_a_store_that_has_too_many_gets_the_reason() {
+    runtime().block_on(async {
+        let (open, gate) = sync_channel::<()>(0);
+        let store = MemoryClientStore::default();
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, apply: || (), list: move || pass(&gate) });
+        let (told, mut answers) = tokio::sync::mpsc::channel(16);
+        for _ in 0..norfab_jobs::writer::QUEUE_QUERIES_MAX + 2 {
+            let (client, told) = (client.clone(), told.clone());
+            tokio::spawn(async move { told.send(client.jobs(ClientJobFilter::default()).await).await });
+        }
+        drop(told);
+        let mut refused = 0;
+        let mut open = Some(open);
+        while let Some(answer) = tokio::time::timeout(PATIENCE, answers.recv()).await.expect("answers") {
+            match answer.expect("the client runs") {
+                Err(StoreError::Query(QueryError::Full)) => {
+                    refused += 1;
+                    open = None;
+                }
+                other => assert!(open.is_none() && other.is_ok(), "{other:?}"),
+            }
+        }
+        assert!(refused > 0);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn a_result_beyond_what_fits_into_a_message_is_replaced_whatever_the_inventory_says() {
+    runtime().block_on(async {
+        let huge = Task::new("huge", "", async |_: TaskContext, NoInput {}| Ok(json!("x".repeat(129 << 20))));
+        let mut bench = Bench::with(service(huge), |options| options.result_bytes_max = usize::MAX);
+        bench.expect_ready();
+        bench.post("1", "huge");
+        let payload = loop {
+            if let WorkerMessage::Response(reply) = bench.next()
+                && reply.status.code() == 200
+            {
+                break reply.payload;
+            }
+        };
+        assert!(String::from_utf8_lossy(&payload[..payload.len().min(4096)]).contains("result_bytes_max"));
+    });
+}
+
+#[test]
+fn who_begins_to_follow_a_job_is_told_its_open_questions() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        fabric.worker("w1").await;
+        let client = fabric.client("c").await;
+        let mut job = client.submit(spec("ask")).await.expect("taken");
+        while !matches!(job.next().await.expect("news"), JobUpdate::Question(..)) {}
+        let mut followed = client.watch(job.id().clone()).await.expect("room").expect("it is unfinished");
+        let news = tokio::time::timeout(PATIENCE, followed.next()).await.expect("at once");
+        assert!(matches!(news, Some(JobUpdate::Question(..))), "{news:?}");
+        job.cancel("the test", None).await.expect("room");
+        fabric.stop().await;
+    });
+}
