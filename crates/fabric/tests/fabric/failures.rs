@@ -206,7 +206,8 @@ fn a_question_to_a_store_that_has_too_many_gets_the_reason() {
         let store = MemoryClientStore::default();
         let client = client_at(&MemoryNetwork::new(), Hooked { store, apply: || (), list: move || pass(&gate) });
         let (told, mut answers) = tokio::sync::mpsc::channel(16);
-        for _ in 0..norfab_jobs::writer::QUEUE_QUERIES_MAX + 2 {
+        // As many as the thread may have taken already, as many as may wait, and one.
+        for _ in 0..2 * norfab_jobs::writer::QUEUE_QUERIES_MAX + 1 {
             let (client, told) = (client.clone(), told.clone());
             tokio::spawn(async move { told.send(client.jobs(ClientJobFilter::default()).await).await });
         }
