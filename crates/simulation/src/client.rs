@@ -264,6 +264,7 @@ impl World {
                 }
                 ClientOutput::Update(job, update) => self.client_update(index, &job, update),
                 ClientOutput::Management(..) => client.management_open -= 1,
+                ClientOutput::Reconnect => self.drop_wire(Peer::Client(index)),
                 ClientOutput::Note(note) => trace!(self, "client {index}: {note:?}"),
             }
         }

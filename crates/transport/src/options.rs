@@ -36,20 +36,14 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// From the first packet to the TCP connection, for each address that a name has.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a connection is asked for a sign of life. Workers have keepalives of their own; clients rely on this.
-pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
-
-/// How long the answer may take. It waits behind whatever frame is under way, and only whole frames count as a sign of life, so
-/// it must not be shorter than the largest result needs on a slow line: 64 MiB at 5 Mbit/s are 107 s. It is there for peers
-/// whose process is frozen; a line that is dead is found out by [`UNACKNOWLEDGED_TIMEOUT`], at most 40 s after it died, as a
-/// heartbeat is sent every 10 s, and by TCP's own probes, 30 s after.
-pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(120);
-
-/// How long the other side should keep a connection that it hears nothing from: for the same reason.
-pub const HEARTBEAT_TTL: Duration = Duration::from_secs(120);
-
 /// How long data may stay without a TCP acknowledgement. Catches a flow that a firewall forgot while something is sent, and a
-/// peer that reads nothing for so long although it is sent something.
+/// peer that reads nothing for so long although it is sent something. A flow on which nothing is sent is probed by TCP itself,
+/// and is found dead 30 s after its last byte.
+///
+/// The heartbeats of ZeroMQ are not used: libzmq 4.3.5 ends the whole process when the time for one comes while a connection
+/// whose input has stopped is already broken, and any peer can bring that about by taking the name of another. It would also
+/// cut a connection on which one large frame takes long. A peer that is frozen, or gone behind a proxy, is found out above
+/// this: by the keepalives of workers, and by clients whose requests have no answer.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.
@@ -86,12 +80,6 @@ pub struct LinkOptions {
     pub handshake_timeout: Duration,
     /// Time for a TCP connection, per address.
     pub connect_timeout: Duration,
-    /// Time between signs of life that are asked for; zero for none.
-    pub heartbeat_interval: Duration,
-    /// Time for the answer.
-    pub heartbeat_timeout: Duration,
-    /// Time after which the other side may give up on us; at most 6,553 s.
-    pub heartbeat_ttl: Duration,
     /// Time that sent data may stay without acknowledgement.
     pub unacknowledged_timeout: Duration,
     /// The first pause before connecting again.
@@ -113,9 +101,6 @@ impl Default for LinkOptions {
             frames_max: FRAMES_MAX,
             handshake_timeout: HANDSHAKE_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
-            heartbeat_interval: HEARTBEAT_INTERVAL,
-            heartbeat_timeout: HEARTBEAT_TIMEOUT,
-            heartbeat_ttl: HEARTBEAT_TTL,
             unacknowledged_timeout: UNACKNOWLEDGED_TIMEOUT,
             reconnect_delay_first: RECONNECT_DELAY_FIRST,
             reconnect_delay_max: RECONNECT_DELAY_MAX,

@@ -239,9 +239,6 @@ pub(crate) fn configure(socket: &Socket, options: &LinkOptions) -> Result<(), Li
     socket.set_int(ffi::ZMQ_RCVHWM, count(options.receive_queue))?;
     socket.set_i64(ffi::ZMQ_MAXMSGSIZE, i64::try_from(options.frame_bytes_max).unwrap_or(i64::MAX))?;
     socket.set_time(ffi::ZMQ_HANDSHAKE_IVL, options.handshake_timeout)?;
-    socket.set_time(ffi::ZMQ_HEARTBEAT_IVL, options.heartbeat_interval)?;
-    socket.set_time(ffi::ZMQ_HEARTBEAT_TIMEOUT, options.heartbeat_timeout)?;
-    socket.set_time(ffi::ZMQ_HEARTBEAT_TTL, options.heartbeat_ttl)?;
     socket.set_time(ffi::ZMQ_TCP_MAXRT, options.unacknowledged_timeout)?;
     socket.set_int(ffi::ZMQ_TCP_KEEPALIVE, 1)?;
     socket.set_int(ffi::ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_SECONDS)?;

@@ -97,7 +97,7 @@ fn idle_links_make_no_wake_ups_and_have_one_socket_each() {
         assert!(Instant::now() < until, "never idle: {counts:?}");
     }
     std::thread::sleep(IDLE);
-    // Not even the I/O thread: its heartbeats are further apart than this.
+    // Not even the I/O thread.
     assert_eq!(switches(), counts);
 
     for waker in wakers {

@@ -1,7 +1,7 @@
 //! What a dealer is told when it cannot connect, and what it takes to be let in.
 #![allow(missing_docs)]
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -287,57 +287,70 @@ fn second_admission_in_a_context_is_an_error_and_a_stopped_one_is_not_in_the_way
 }
 
 #[test]
-fn silently_dropped_connection_is_noticed_at_both_ends() {
+fn peers_that_take_the_names_of_others_end_nothing() {
     let context = Context::new().unwrap();
-    let heartbeat = Duration::from_millis(200);
-    let link = LinkOptions { heartbeat_interval: heartbeat, heartbeat_timeout: heartbeat, ..link() };
-    let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
-    let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
-    let frozen = Arc::new(AtomicBool::new(false));
-    let proxy = proxy(router.endpoint().trim_start_matches("tcp://").to_owned(), frozen.clone());
-    let mut dealer =
-        Dealer::connect(&context, &format!("tcp://{proxy}"), b"worker", DealerOptions { link, keys: None }).unwrap();
-    assert_eq!(status(&mut dealer), LinkStatus::Connected);
-    // It stays alive for many heartbeats.
-    dealer.wait(Some(heartbeat * 5), false).unwrap();
-    assert_eq!(dealer.try_receive().unwrap(), None);
-    assert_eq!(dealer.next_status(), None);
-    router.try_send(b"worker", &[Bytes::from("x")]).unwrap();
-
-    frozen.store(true, Ordering::Release);
-    let until = Instant::now() + DEADLINE;
-    while dealer.next_status() != Some(LinkStatus::Disconnected) {
-        dealer.try_receive().unwrap();
-        dealer.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
-    }
-    while router.try_send(b"worker", &[Bytes::from("x")]) != Err(SendError::Unroutable) {
-        assert!(Instant::now() < until);
-        router.wait(Some(Duration::from_millis(10)), false).unwrap();
+    let mut router = router(&context, "tcp://127.0.0.1:0", None, None);
+    let endpoint = router.endpoint().to_owned();
+    let connect = || {
+        let options = DealerOptions { link: link(), keys: None };
+        let mut dealer = Dealer::connect(&context, &endpoint, b"worker", options).unwrap();
+        assert_eq!(status(&mut dealer), LinkStatus::Connected);
+        dealer
+    };
+    for round in 0..20 {
+        let mut first = connect();
+        let mut second = connect();
+        second.try_send(&[Bytes::from("second")]).unwrap();
+        // What the first says now goes nowhere: its input stops at the router. Then it breaks off.
+        for _ in 0..50 {
+            first.try_send(&[Bytes::from(vec![0; 1000])]).unwrap();
+        }
+        Box::new(first).close(Duration::from_millis(if round % 2 == 0 { 0 } else { 100 }));
+        let until = Instant::now() + DEADLINE;
+        loop {
+            router.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
+            match router.try_receive().unwrap() {
+                Some(received) if received.frames == [Bytes::from("second")] => break,
+                _ => {}
+            }
+        }
+        router.try_send(b"worker", &[Bytes::from("x")]).unwrap();
+        while second.try_receive().unwrap().is_none() {
+            second.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
+        }
     }
 }
 
-/// Passes bytes on until it is frozen; then it keeps the connections and forgets the bytes.
-fn proxy(target: String, frozen: Arc<AtomicBool>) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for client in listener.incoming().flatten() {
-            let server = std::net::TcpStream::connect(&target).unwrap();
-            for (mut from, mut to) in [
-                (client.try_clone().unwrap(), server.try_clone().unwrap()),
-                (server.try_clone().unwrap(), client.try_clone().unwrap()),
-            ] {
-                let frozen = frozen.clone();
-                std::thread::spawn(move || {
-                    let mut buffer = [0; 4096];
-                    while let Ok(count @ 1..) = from.read(&mut buffer) {
-                        if !frozen.load(Ordering::Acquire) && to.write_all(&buffer[..count]).is_err() {
-                            return;
-                        }
-                    }
-                });
-            }
+/// For each end of the connections to a port, the seconds until the kernel probes whether the other end lives. The timer of an
+/// end that has none is another.
+#[cfg(target_os = "linux")]
+fn seconds_until_probed(port: u16) -> Vec<f64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{port:04X}");
+    let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
+    rows.filter(|fields| fields[3] == "01" && (fields[1].ends_with(&port) || fields[2].ends_with(&port)))
+        .filter_map(|fields| fields[5].strip_prefix("02:").map(|time| u32::from_str_radix(time, 16).unwrap()))
+        .map(|hundredths| f64::from(hundredths) / 100.0)
+        .collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_system_probes_both_ends_of_an_idle_connection() {
+    let context = Context::new().unwrap();
+    let router = router(&context, "tcp://127.0.0.1:0", None, None);
+    let port: u16 = router.endpoint().rsplit_once(':').unwrap().1.parse().unwrap();
+    let options = DealerOptions { link: link(), keys: None };
+    let mut dealer = Dealer::connect(&context, &router.endpoint(), b"worker", options).unwrap();
+    assert_eq!(status(&mut dealer), LinkStatus::Connected);
+    let until = Instant::now() + DEADLINE;
+    let probed = loop {
+        let probed = seconds_until_probed(port);
+        if probed.len() == 2 {
+            break probed;
         }
-    });
-    address
+        assert!(Instant::now() < until, "{probed:?}");
+        dealer.wait(Some(Duration::from_millis(20)), false).unwrap();
+    };
+    assert!(probed.iter().all(|seconds| (1.0..=15.0).contains(seconds)), "{probed:?}");
 }

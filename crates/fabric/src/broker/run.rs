@@ -348,6 +348,14 @@ impl Run {
                     info!("worker {worker} is not registered and was told to register");
                 }
             }
+            BrokerNote::NameTaken { worker } => {
+                if self.throttle.admit() {
+                    warn!(
+                        "a client has connected under the name {worker}, which is that of a worker, and gets its messages \
+                         until the worker connects again: names are unique in a fabric, give the client another (--name)"
+                    );
+                }
+            }
             BrokerNote::RegistryFull { worker } if !self.throttle.admit() => debug!("worker {worker} was refused"),
             BrokerNote::RegistryFull { worker } => {
                 error!("worker {worker} was refused: {} workers are registered", self.machine.counts().0);

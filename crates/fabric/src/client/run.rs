@@ -11,7 +11,7 @@ use norfab_jobs::{
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate,
-    ManagementFailure, Progress, RestoredClientJob,
+    ManagementFailure, Progress, RestoredClientJob, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
@@ -131,6 +131,8 @@ pub(super) struct Run {
     was_connected: bool,
     figures: ProcessFigures,
     flush_by: Option<Instant>,
+    /// The machine wants another connection.
+    reconnect: bool,
     pruning: Pruning,
     throttle: Throttle,
     store_failures: StoreFailures,
@@ -174,6 +176,7 @@ impl Run {
             was_connected: false,
             figures: ProcessFigures::default(),
             flush_by: None,
+            reconnect: false,
             pruning: Pruning::new(SystemClock::now()),
             throttle: Throttle::new(LOGGED_REFUSALS),
             store_failures: StoreFailures::default(),
@@ -263,6 +266,7 @@ impl Run {
         // their places.
         let gated = self.operations.len() >= OPERATIONS_HIGH;
         if gated {
+            self.machine.not_listening();
             self.ahead.fill(&mut *self.link)?;
         } else {
             again |= self.receive()?;
@@ -272,6 +276,10 @@ impl Run {
         if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
             self.machine.timeout(now);
             self.perform();
+        }
+        if std::mem::take(&mut self.reconnect) {
+            self.connected = false;
+            self.link.reconnect()?;
         }
         if self.pruning.take(now) {
             self.prune();
@@ -420,6 +428,7 @@ impl Run {
                         drop(answer.send(reply));
                     }
                 }
+                ClientOutput::Reconnect => self.reconnect = true,
                 ClientOutput::Note(note) => self.note(&note),
             }
         }
@@ -433,6 +442,9 @@ impl Run {
         }
         let client = &self.identity;
         match note {
+            ClientNote::BrokerSilent => {
+                warn!("client {client}: the broker owed an answer for {} s, connecting anew", SILENCE_MAX.as_secs());
+            }
             ClientNote::Refused(error) => warn!("client {client}: refused a message of the broker: {error}"),
             ClientNote::UnknownJob(job) => debug!("client {client}: a message about job {job}, which is not active"),
             ClientNote::UnexpectedWorker(job, worker) => {

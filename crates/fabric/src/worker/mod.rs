@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use norfab_jobs::{StoreError, WorkerStore};
 use norfab_protocol::frame::PAYLOAD_BYTES_MAX;
-use norfab_protocol::worker::{SLOW_LINE_BYTES_PER_SECOND, WorkerConfig};
+use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName};
 use norfab_service::Service;
 use norfab_transport::DealerLink;
@@ -40,11 +40,6 @@ pub const RESULT_BYTES_LIMIT: usize = PAYLOAD_BYTES_MAX - RESULT_WRAPPING_BYTES;
 /// Room for what a message has around a result.
 const RESULT_WRAPPING_BYTES: usize = 64 << 10;
 
-// One that leaves on the slowest line must not be taken for a dead connection.
-const _: () = assert!(
-    RESULT_BYTES_MAX as u64
-        <= SLOW_LINE_BYTES_PER_SECOND as u64 * norfab_transport::options::HEARTBEAT_TIMEOUT.as_secs()
-);
 const _: () = assert!(norfab_protocol::worker::QUESTIONS_MAX > norfab_service::QUESTIONS_MAX);
 const _: () = assert!(norfab_protocol::frame::FRAMES_MAX == norfab_transport::options::FRAMES_MAX);
 

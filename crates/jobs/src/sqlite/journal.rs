@@ -47,7 +47,7 @@ impl Journal {
             tries -= 1;
             match file.try_lock() {
                 Ok(()) => break,
-                Err(TryLockError::WouldBlock) if tries > 0 => std::thread::sleep(LOCK_PAUSE),
+                Err(TryLockError::WouldBlock) if tries > 0 => std::thread::park_timeout(LOCK_PAUSE),
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }

@@ -326,6 +326,9 @@ impl Broker {
     }
 
     fn client_message(&mut self, now: Instant, client: Identity, request: ClientMessage) {
+        if self.registry.contains(&client) {
+            self.note(BrokerNote::NameTaken { worker: client.clone() });
+        }
         if matches!(request.service.as_str(), MANAGEMENT_SERVICE | INVENTORY_SERVICE) {
             self.management_request(now, &client, &request);
             return;

@@ -95,6 +95,11 @@ pub enum BrokerNote {
         /// Who was refused.
         worker: Identity,
     },
+    /// A client speaks under the name of a registered worker, which is cut off by that until it connects again.
+    NameTaken {
+        /// Which name.
+        worker: Identity,
+    },
     /// A message was refused.
     Refused {
         /// From whom, readable.

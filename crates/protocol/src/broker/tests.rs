@@ -446,3 +446,17 @@ fn nobody_is_given_up_while_signs_of_life_wait_unread() {
     bench.after(2.5);
     assert_eq!(bench.broker.counts().0, 0, "it was not heard");
 }
+
+#[test]
+fn a_client_under_the_name_of_a_worker_is_noticed() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for (peer, noticed) in [("client", false), ("a", true)] {
+        bench.input(peer, &["NFPC01", "0x04", "s", "all", peer, "{\"task\":\"t\"}"]);
+        let mut notes = 0;
+        while let Some(output) = bench.broker.poll_output() {
+            notes += usize::from(matches!(output, BrokerOutput::Note(BrokerNote::NameTaken { .. })));
+        }
+        assert_eq!(notes, usize::from(noticed), "{peer}");
+    }
+}

@@ -25,6 +25,10 @@ use crate::target::Target;
 use crate::timer::Timers;
 use job::{Around, Job};
 
+/// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
+/// proxy that keeps ours open, looks alive for ever. Some POSTs or GETs are repeated within this time.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
@@ -67,6 +71,8 @@ pub struct Client {
     /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
     /// that was restarted remembers nothing.
     broker_remembers: bool,
+    /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
+    silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
     connected: bool,
     outputs: VecDeque<ClientOutput>,
@@ -85,6 +91,7 @@ impl Client {
             management: HashMap::new(),
             management_timers: Timers::default(),
             broker_remembers: false,
+            silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
             counters: ClientCounters::default(),
@@ -111,6 +118,7 @@ impl Client {
     /// The connection was made, anew or for the first time. A client that is told nothing takes itself for connected.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
+        self.silent_since = None;
         self.broker_remembers = false;
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
         ids.sort_unstable();
@@ -138,6 +146,12 @@ impl Client {
     /// The connection is gone.
     pub fn disconnected(&mut self) {
         self.connected = false;
+        self.silent_since = None;
+    }
+
+    /// Nothing was read from the link for reasons of our own (the store is behind): the broker's silence is not its fault.
+    pub fn not_listening(&mut self) {
+        self.silent_since = None;
     }
 
     /// Jobs that the store has not confirmed yet.
@@ -196,6 +210,7 @@ impl Client {
     /// A message came from the broker.
     pub fn message(&mut self, now: Instant, frames: &[Bytes]) {
         self.counters.received += 1;
+        self.silent_since = None;
         match BrokerToClient::decode(frames) {
             Ok(BrokerToClient::Response(reply)) => {
                 if let Err(error) = self.response(now, reply) {
@@ -229,6 +244,11 @@ impl Client {
             self.outputs.push_back(ClientOutput::Forget(id.clone()));
             self.management_answer(&id, Err(ManagementFailure::TimedOut));
         }
+        if self.silent_since.is_some_and(|since| since + SILENCE_MAX <= now) {
+            self.note(ClientNote::BrokerSilent);
+            self.disconnected();
+            self.outputs.push_back(ClientOutput::Reconnect);
+        }
         while let Some(id) = self.timers.take_due(now) {
             let Some(job) = self.jobs.get(&id) else {
                 continue;
@@ -248,10 +268,8 @@ impl Client {
 
     /// When [`Client::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        match (self.timers.next(), self.management_timers.next()) {
-            (Some(job), Some(management)) => Some(job.min(management)),
-            (job, management) => job.or(management),
-        }
+        let silence = self.silent_since.map(|since| since + SILENCE_MAX);
+        [self.timers.next(), self.management_timers.next(), silence].into_iter().flatten().min()
     }
 
     /// Asks the broker itself. The answer comes as [`ClientOutput::Management`].
@@ -404,6 +422,7 @@ impl Client {
             let service = job.request.service.clone();
             job.around = Some(Around::default());
             self.set_timer(id);
+            self.silent_since.get_or_insert(now);
             self.send_get(service, Target::All, id);
             return;
         }
@@ -417,6 +436,7 @@ impl Client {
         }
         // That it is posted is not written down: after a restart a new job and a posted one are treated alike.
         self.set_timer(id);
+        self.silent_since.get_or_insert(now);
         self.send(message);
     }
 
@@ -432,6 +452,7 @@ impl Client {
         let service = job.request.service.clone();
         self.set_timer(id);
         if !missing.is_empty() {
+            self.silent_since.get_or_insert(now);
             self.send_get(service, Target::list(&missing), id);
         }
     }

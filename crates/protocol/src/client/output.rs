@@ -83,6 +83,8 @@ pub enum ClientOutput {
     Update(JobId, JobUpdate),
     /// The answer to a management request.
     Management(JobId, Result<(Status, Bytes), ManagementFailure>),
+    /// Drop the connection and make a new one.
+    Reconnect,
     /// Log.
     Note(ClientNote),
 }
@@ -101,6 +103,8 @@ pub enum ManagementFailure {
 /// What happened, for logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientNote {
+    /// The broker owed a word for [`super::SILENCE_MAX`].
+    BrokerSilent,
     /// A message was refused.
     Refused(DecodeError),
     /// A message named a job that is not active.

@@ -20,6 +20,7 @@ struct Did {
     outcome: Option<Outcome>,
     inserted: bool,
     management: Vec<Result<(Status, Bytes), ManagementFailure>>,
+    reconnects: usize,
 }
 
 fn name(text: &str) -> Identity {
@@ -67,6 +68,7 @@ impl Bench {
                 ClientOutput::Update(_, JobUpdate::Question(_, question)) => did.questions.push(question.id),
                 ClientOutput::Update(_, JobUpdate::Finished(outcome)) => did.outcome = Some(outcome),
                 ClientOutput::Update(..) => {}
+                ClientOutput::Reconnect => did.reconnects += 1,
                 ClientOutput::Management(_, answer) => did.management.push(answer),
             }
         }
@@ -192,6 +194,8 @@ fn workers_that_say_nothing_are_asked_less_and_less_often() {
         for (command, target, _) in bench.after(1.0).sent {
             assert_eq!((command, &*target), (Command::Get, r#"["b"]"#));
             asked.push(second);
+            // The broker says that it passed the question on; the worker says nothing.
+            assert!(bench.dispatched("1", &["b"]).sent.is_empty());
         }
     }
     assert_eq!(asked, [1, 3, 7, 15, 25, 35]);

@@ -228,7 +228,7 @@ impl Run {
                 }
                 ClientOutput::Update(job, _) => assert!(self.open.contains_key(&job), "nothing comes after the end"),
                 ClientOutput::Management(id, _) => assert!(self.asked.remove(&id), "{id} is answered once"),
-                ClientOutput::Note(_) => {}
+                ClientOutput::Reconnect | ClientOutput::Note(_) => {}
             }
         }
         assert!(forgotten.iter().all(|job| !self.open.contains_key(job)), "only what has ended is forgotten");

@@ -181,3 +181,27 @@ fn a_worker_that_could_not_be_reached_is_named_at_the_end() {
     assert_eq!((outcome.state, outcome.missing), (JobState::Failed, vec![(name("b"), Lost::Unreached)]));
     assert!(outcome.errors[0].contains("could not reach"), "{:?}", outcome.errors);
 }
+
+#[test]
+fn a_broker_that_owes_a_word_too_long_is_connected_to_anew() {
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    let mut repeated = 0;
+    for _ in 0..29 {
+        let did = bench.after(1.0);
+        assert_eq!(did.reconnects, 0, "not yet");
+        repeated += did.sent.len();
+    }
+    assert!(repeated > 1, "the POST was repeated {repeated} times");
+    assert_eq!(bench.after(1.0).reconnects, 1);
+    assert_eq!(bench.after(20.0).reconnects, 0, "once; the link says when there is a connection");
+    bench.client.connected(bench.now);
+    assert_eq!(
+        bench.drain().sent.first().map(|sent| sent.0).or(bench.after(1.0).sent.first().map(|sent| sent.0)),
+        Some(Command::Post)
+    );
+    // It answers, and the job takes its time: nothing is owed.
+    bench.dispatched("1", &["a"]);
+    bench.client.not_listening();
+    assert_eq!(bench.client.next_deadline().map(|deadline| deadline > bench.now), Some(true));
+}
