@@ -17,7 +17,9 @@ pub mod process;
 mod pruning;
 pub mod queue;
 pub mod status;
+mod storing;
 mod throttle;
+mod turn;
 pub mod worker;
 
 pub use broker::{BrokerHandle, BrokerInformation, BrokerOptions};

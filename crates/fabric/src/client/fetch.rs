@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{ClientHandle, JobSpec, SubmitError};
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, TIMEOUT_MAX};
 use crate::queue::QueueError;
 
 /// Bytes in a chunk: as in the recorded clients, and what Python workers expect.
@@ -138,6 +138,7 @@ impl ClientHandle {
         if !url.starts_with("nf://") {
             return Err(FetchError::Url(url.to_owned()));
         }
+        let timeout = timeout.min(TIMEOUT_MAX);
         let deadline = SystemClock::now() + timeout;
         let failed = |error| FetchError::Write { path: target.to_path_buf(), error };
         // Before anybody is asked, so that a mistake is told at once.

@@ -4,6 +4,7 @@ pub mod fetch;
 mod handle;
 mod mailbox;
 mod run;
+mod storing;
 
 use std::time::Duration;
 

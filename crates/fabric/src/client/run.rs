@@ -4,18 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME};
-use norfab_jobs::{
-    ClientJob, ClientOperation, ClientState, ClientStore, ClientWriter, Confirmation, QueryError, spawn_client,
-};
+use norfab_jobs::{ClientStore, Confirmation, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate,
-    ManagementFailure, Progress, RestoredClientJob, SILENCE_MAX,
+    Client, ClientNote, ClientOutput, ClientToken, JobRequest, JobUpdate, ManagementFailure, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
-use norfab_protocol::target::Target;
-use norfab_protocol::worker::{Class, TIMEOUT_SECONDS_MAX};
+use norfab_protocol::worker::Class;
 use norfab_protocol::{Identity, JobId, ServiceName};
 use norfab_transport::{DealerLink, LinkError};
 use serde_json::{Value, json};
@@ -24,37 +19,27 @@ use tracing::{debug, error, info, warn};
 
 use super::ClientOptions;
 use super::mailbox::Mailbox;
+use super::storing::{restored, stored};
 use crate::StartError;
 use crate::clock::SystemClock;
 use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
-use crate::pruning::{self, Pruning};
 use crate::queue::Place;
 use crate::status::LinkState;
-use crate::throttle::{LOGGED_REFUSALS, StoreFailures, Throttle};
+use crate::storing::{StoreQuery, Storing};
+use crate::throttle::{LOGGED_REFUSALS, Throttle};
+use crate::turn::{Owner, Turn};
 use crate::worker::thread_name;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
 
-/// Store operations that may wait for the writer's queue before nothing more is taken in.
-const OPERATIONS_HIGH: usize = 4096;
-
-/// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
-const STORE_RETRY: Duration = Duration::from_millis(5);
-
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Jobs that are read back at once at start.
-const RESTORE_PAGE: usize = 1000;
-
 /// The answer to a management request.
 pub(super) type ManagementReply = Result<(Status, bytes::Bytes), ManagementFailure>;
-
-/// Runs on the store's thread and delivers its answer itself; or is told why it does not run.
-pub(super) type StoreQuery = Box<dyn FnOnce(Result<&mut (dyn ClientStore + 'static), QueryError>) + Send>;
 
 /// What others ask of the owner.
 pub(super) enum ClientCommand {
@@ -90,7 +75,7 @@ pub(super) enum ClientCommand {
         deadline: Instant,
         answer: oneshot::Sender<ManagementReply>,
     },
-    Query(StoreQuery),
+    Query(StoreQuery<dyn ClientStore>),
     Stats {
         answer: oneshot::Sender<Value>,
     },
@@ -113,10 +98,7 @@ pub(super) struct Run {
     identity: Identity,
     machine: Client,
     link: Box<dyn DealerLink>,
-    writer: ClientWriter<ClientToken>,
-    operations: Vec<(ClientOperation, Option<ClientToken>)>,
-    /// Until when operations that nobody waits for gather here.
-    gather_until: Option<Instant>,
+    storing: Storing<dyn ClientStore, ClientToken>,
     outbox: Outbox,
     ahead: Ahead,
     commands: mpsc::Receiver<ClientCommand>,
@@ -133,9 +115,7 @@ pub(super) struct Run {
     flush_by: Option<Instant>,
     /// The machine wants another connection.
     reconnect: bool,
-    pruning: Pruning,
     throttle: Throttle,
-    store_failures: StoreFailures,
 }
 
 impl Run {
@@ -150,9 +130,7 @@ impl Run {
         let writer = spawn_client(&name, options.store, move |confirmations| {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
-        if let Some(aside) = writer.set_aside() {
-            warn!(client = %options.identity, "{aside}");
-        }
+        let storing = Storing::new(format!("client {}", options.identity), writer, SystemClock::now());
         let mut machine = Client::new(options.config);
         // The link says when it is connected.
         machine.disconnected();
@@ -160,9 +138,7 @@ impl Run {
             identity: options.identity,
             machine,
             link: options.link,
-            writer,
-            operations: Vec::new(),
-            gather_until: None,
+            storing,
             outbox: Outbox::default(),
             ahead: Ahead::default(),
             commands,
@@ -177,9 +153,7 @@ impl Run {
             figures: ProcessFigures::default(),
             flush_by: None,
             reconnect: false,
-            pruning: Pruning::new(SystemClock::now()),
             throttle: Throttle::new(LOGGED_REFUSALS),
-            store_failures: StoreFailures::default(),
         })
     }
 
@@ -187,27 +161,7 @@ impl Run {
         let span = norfab_logs::role_span(norfab_logs::Role::Client, self.identity.as_str());
         let _entered = span.enter();
         self.restore();
-        let ended = loop {
-            match self.turn() {
-                Ok(Turn::Again) => {}
-                Ok(Turn::Wait(timeout)) => {
-                    if let Err(error) = self.link.wait(timeout, self.outbox.is_due() && self.connected) {
-                        break Err(error);
-                    }
-                }
-                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
-                Ok(Turn::Pause) if self.connected => std::thread::park_timeout(STORE_RETRY),
-                // It is not without a connection, and only who waits for one gets one.
-                Ok(Turn::Pause) => {
-                    if let Err(error) = self.link.wait(Some(STORE_RETRY), false) {
-                        break Err(error);
-                    }
-                }
-                Ok(Turn::End) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        if let Err(error) = ended {
+        if let Err(error) = self.turns() {
             error!("client {} lost its link: {error}", self.identity);
         }
         self.commands.close();
@@ -220,16 +174,12 @@ impl Run {
         for mailbox in self.mailboxes.values().flatten() {
             mailbox.close();
         }
-        while self.submit_operations() == Submitted::Later {
-            // The writer's queue is full and it works on it; what waits here must not get lost at the end.
-            std::thread::park_timeout(STORE_RETRY);
-        }
-        self.writer.close();
+        self.storing.close();
         self.link.close(LINGER);
     }
 
-    /// Looks once at everything that may have something to do.
-    fn turn(&mut self) -> Result<Turn, LinkError> {
+    /// See [`Owner::turn`].
+    fn take_turn(&mut self) -> Result<Turn, LinkError> {
         let mut again = false;
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
@@ -258,13 +208,13 @@ impl Run {
                     self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
                     self.perform();
                 }
-                StoreAnswer::Pruned { more } => self.pruning.ended(SystemClock::now(), more),
+                StoreAnswer::Pruned { more } => self.storing.pruned(SystemClock::now(), more),
                 StoreAnswer::Ended => self.store_ended = true,
             }
         }
         // While the store is behind, nothing more of the broker is looked at; commands are always taken, and submissions have
         // their places.
-        let gated = self.operations.len() >= OPERATIONS_HIGH;
+        let gated = self.storing.is_behind();
         if gated {
             self.machine.not_listening();
             self.ahead.fill(&mut *self.link)?;
@@ -281,16 +231,12 @@ impl Run {
             self.connected = false;
             self.link.reconnect()?;
         }
-        if self.pruning.take(now) {
-            self.prune();
-        }
-        let stored = self.gather_operations(now);
+        let inbox = self.inbox.clone();
+        self.storing.prune(now, move |more| inbox.push([StoreAnswer::Pruned { more }]));
+        let stored = self.storing.gather(now);
         if stored == Submitted::Closed || self.store_ended {
             error!("client {}: its store has ended, and it does too", self.identity);
             return Ok(Turn::End);
-        }
-        if let Some(failed) = self.store_failures.news(now, || self.writer.statistics()) {
-            error!("client {}: {failed}", self.identity);
         }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(flush_by) = self.flush_by
@@ -298,17 +244,14 @@ impl Run {
         {
             return Ok(Turn::End);
         }
-        if again || (gated && self.operations.len() < OPERATIONS_HIGH) {
+        if again || (gated && !self.storing.is_behind()) {
             return Ok(Turn::Again);
         }
         if gated {
             return Ok(Turn::Pause);
         }
-        let retry = (stored == Submitted::Later).then_some(now + STORE_RETRY);
-        let deadline = [self.machine.next_deadline(), retry, self.flush_by, self.pruning.deadline(), self.gather_until]
-            .into_iter()
-            .flatten()
-            .min();
+        let deadline = [self.machine.next_deadline(), self.flush_by, self.storing.deadline(now, stored)];
+        let deadline = deadline.into_iter().flatten().min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
 
@@ -370,17 +313,7 @@ impl Run {
                 self.management.insert(id.clone(), answer);
                 self.machine.management(id, service, &request, deadline);
             }
-            ClientCommand::Query(query) => {
-                self.submit_operations();
-                match self.writer.accepts_query() {
-                    Ok(()) => {
-                        if let Err(error) = self.writer.try_query(move |store| query(Ok(store))) {
-                            warn!("client {}: {error}", self.identity);
-                        }
-                    }
-                    Err(error) => query(Err(error)),
-                }
-            }
+            ClientCommand::Query(query) => self.storing.query(query),
             ClientCommand::Stats { answer } => {
                 let counters = self.machine.counters().clone();
                 let value = json!({
@@ -410,7 +343,7 @@ impl Run {
             match output {
                 ClientOutput::Send(frames, job) => self.outbox.push(SystemClock::now(), frames, Class::Data, job, None),
                 ClientOutput::Forget(job) => self.outbox.forget(&job),
-                ClientOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
+                ClientOutput::Store(operation, token) => self.storing.push(stored(operation), token),
                 ClientOutput::Update(job, update) => {
                     let end = matches!(update, JobUpdate::Finished(_));
                     if let Some(mailboxes) = self.mailboxes.get_mut(&job) {
@@ -454,69 +387,11 @@ impl Run {
         }
     }
 
-    /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
-    /// wake-up of the store's thread.
-    fn gather_operations(&mut self, now: Instant) -> Submitted {
-        if self.operations.iter().all(|(_, token)| token.is_none())
-            && self.operations.len() < GATHER_OPERATIONS
-            && self.gather_until.is_none_or(|until| now < until)
-        {
-            if !self.operations.is_empty() {
-                self.gather_until.get_or_insert(now + GATHER_TIME);
-            }
-            return Submitted::Now;
-        }
-        self.submit_operations()
-    }
-
-    /// Hands gathered operations to the store's thread.
-    fn submit_operations(&mut self) -> Submitted {
-        self.gather_until = None;
-        if self.operations.is_empty() {
-            return Submitted::Now;
-        }
-        self.store_failures.submitted = true;
-        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
-            Ok(()) => Submitted::Now,
-            Err(norfab_jobs::SubmitError::Closed(lost)) => {
-                error!("client {}: {} changes of jobs are not stored: the writer has ended", self.identity, lost.len());
-                Submitted::Closed
-            }
-            Err(error) => {
-                self.operations = error.into_operations();
-                Submitted::Later
-            }
-        }
-    }
-
-    /// Forgets a bounded number of old jobs.
-    fn prune(&mut self) {
-        let inbox = self.inbox.clone();
-        let asked = self.writer.try_query(move |store| {
-            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
-        });
-        if asked.is_err() {
-            self.pruning.ended(SystemClock::now(), false);
-        }
-    }
-
     /// Reads back what the last process left unfinished.
     fn restore(&mut self) {
         let mut after = None;
         loop {
-            let page = after.clone();
-            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
-            let jobs = match asked.map(|answer| answer.recv()) {
-                Ok(Ok(Ok(jobs))) => jobs,
-                Ok(Ok(Err(error))) => {
-                    error!("client {}: unfinished jobs cannot be read: {error}", self.identity);
-                    return;
-                }
-                Ok(Err(_)) | Err(_) => {
-                    error!("client {}: unfinished jobs cannot be read: the store has ended", self.identity);
-                    return;
-                }
-            };
+            let jobs = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             let Some(last) = jobs.last() else { return };
             after = Some((last.submitted, last.id.clone()));
             for job in jobs {
@@ -527,81 +402,20 @@ impl Run {
     }
 }
 
-enum Turn {
-    Again,
-    Pause,
-    Wait(Option<Duration>),
-    End,
-}
-
-fn restored(job: ClientJob) -> RestoredClientJob {
-    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
-    RestoredClientJob {
-        state: match job.state {
-            ClientState::New => JobState::New,
-            ClientState::Submitting => JobState::Submitting,
-            ClientState::Dispatched => JobState::Dispatched,
-            ClientState::Started => JobState::Started,
-            ClientState::WaitingClientInput => JobState::Waiting,
-            ClientState::Completed => JobState::Completed,
-            ClientState::Failed => JobState::Failed,
-            ClientState::Stale => JobState::Stale,
-            ClientState::Cancelled => JobState::Cancelled,
-        },
-        request: JobRequest {
-            job: job.id,
-            service: job.service,
-            task: job.task,
-            target: Target::parse(&job.target),
-            body: job.body,
-            timeout: Duration::from_secs(job.timeout),
-            deadline: SystemClock::now() + Duration::from_secs_f64(left),
-        },
-        dispatched: job.dispatched,
-        started: job.started,
-        completed: job.completed,
+impl Owner for Run {
+    fn turn(&mut self) -> Result<Turn, LinkError> {
+        self.take_turn()
     }
-}
 
-/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
-fn stored(operation: ClientStoreOperation) -> ClientOperation {
-    let at = SystemClock::unix();
-    match operation {
-        ClientStoreOperation::Insert(request) => {
-            let left = request.deadline.saturating_duration_since(SystemClock::now());
-            ClientOperation::Insert(ClientJob {
-                id: request.job,
-                service: request.service,
-                task: request.task,
-                target: request.target.as_str().to_owned(),
-                body: request.body,
-                timeout: request.timeout.as_secs(),
-                submitted: at,
-                deadline: at + left.as_secs_f64(),
-                state: ClientState::New,
-                dispatched: Vec::new(),
-                started: Vec::new(),
-                completed: Vec::new(),
-                errors: Vec::new(),
-                finished: None,
-            })
-        }
-        ClientStoreOperation::Progress(Progress { job, state, dispatched, started, completed, errors }) => {
-            let finished = state.is_final().then_some(at);
-            let state = match state {
-                JobState::New => ClientState::New,
-                JobState::Submitting => ClientState::Submitting,
-                JobState::Dispatched => ClientState::Dispatched,
-                JobState::Started => ClientState::Started,
-                JobState::Waiting => ClientState::WaitingClientInput,
-                JobState::Completed => ClientState::Completed,
-                JobState::Failed => ClientState::Failed,
-                JobState::Stale => ClientState::Stale,
-                JobState::Cancelled => ClientState::Cancelled,
-            };
-            ClientOperation::Progress { id: job, state, dispatched, started, completed, errors, finished }
-        }
-        ClientStoreOperation::Result { job, worker, payload } => ClientOperation::Result { id: job, worker, payload },
-        ClientStoreOperation::Event { job, body } => ClientOperation::Event { id: job, body },
+    fn link(&mut self) -> &mut dyn DealerLink {
+        &mut *self.link
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    fn wants_to_send(&self) -> bool {
+        self.outbox.is_due()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{Confirmation, OperationError, QueryError, WorkerOperation, WorkerStore, WorkerWriter, spawn_worker};
+use norfab_jobs::{Confirmation, OperationError, WorkerStore, spawn_worker};
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
     Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
@@ -25,28 +25,20 @@ use crate::clock::{SystemClock, TIMEOUT_MAX};
 use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
-use crate::pruning::Pruning;
 use crate::queue::{Place, Places, QueueSender};
 use crate::status::LinkState;
-use crate::throttle::{LOGGED_REFUSALS, StoreFailures, Throttle};
+use crate::storing::{StoreQuery, Storing};
+use crate::throttle::{LOGGED_REFUSALS, Throttle};
+use crate::turn::{Owner, Turn};
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
-
-/// Store operations that may wait for the writer's queue before nothing more is read from the link.
-const OPERATIONS_HIGH: usize = 4096;
-
-/// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
-const STORE_RETRY: Duration = Duration::from_millis(5);
 
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// How long running tasks have to return after they were told to end.
 const ABORT_GRACE: Duration = Duration::from_secs(6);
-
-/// Runs on the store's thread and delivers its answer itself; or is told why it does not run.
-pub(super) type StoreQuery = Box<dyn FnOnce(Result<&mut (dyn WorkerStore + 'static), QueryError>) + Send>;
 
 /// What others ask of the owner.
 pub(super) enum WorkerCommand {
@@ -57,7 +49,7 @@ pub(super) enum WorkerCommand {
     /// Tell the statistics.
     Stats { answer: oneshot::Sender<Value> },
     /// Run a query on the store.
-    Query(StoreQuery),
+    Query(StoreQuery<dyn WorkerStore>),
     /// End.
     Stop { drain: Duration },
 }
@@ -87,10 +79,7 @@ struct Stopping {
 pub(super) struct Run {
     pub(super) machine: Worker,
     link: Box<dyn DealerLink>,
-    pub(super) writer: WorkerWriter<WorkerToken>,
-    pub(super) operations: Vec<(WorkerOperation, Option<WorkerToken>)>,
-    /// Until when operations that nobody waits for gather here.
-    pub(super) gather_until: Option<Instant>,
+    pub(super) storing: Storing<dyn WorkerStore, WorkerToken>,
     outbox: Outbox,
     ahead: Ahead,
     commands: mpsc::Receiver<WorkerCommand>,
@@ -108,9 +97,7 @@ pub(super) struct Run {
     stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
-    pub(super) pruning: Pruning,
     pub(super) throttle: Throttle,
-    pub(super) store_failures: StoreFailures,
 }
 
 impl Run {
@@ -128,9 +115,7 @@ impl Run {
         let writer = spawn_worker(&super::thread_name("s", identity.as_str()), options.store, move |confirmations| {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
-        if let Some(aside) = writer.set_aside() {
-            warn!(worker = %identity, "{aside}");
-        }
+        let storing = Storing::new(format!("worker {identity}"), writer, now);
         let statistics = json!({
             "service": options.config.service,
             "broker": options.endpoint,
@@ -158,9 +143,7 @@ impl Run {
         Ok(Self {
             machine: Worker::new(options.config, now),
             link: options.link,
-            writer,
-            operations: Vec::new(),
-            gather_until: None,
+            storing,
             outbox: Outbox::default(),
             ahead: Ahead::default(),
             commands,
@@ -176,9 +159,7 @@ impl Run {
             stopping: None,
             figures: ProcessFigures::default(),
             statistics,
-            pruning: Pruning::new(now),
             throttle: Throttle::new(LOGGED_REFUSALS),
-            store_failures: StoreFailures::default(),
         })
     }
 
@@ -186,27 +167,7 @@ impl Run {
         let span = norfab_logs::role_span(norfab_logs::Role::Worker, self.runner.identity.as_str());
         let _entered = span.enter();
         self.restore();
-        let ended = loop {
-            match self.turn() {
-                Ok(Turn::Again) => {}
-                Ok(Turn::Wait(timeout)) => {
-                    if let Err(error) = self.link.wait(timeout, self.outbox.is_due() && self.connected) {
-                        break Err(error);
-                    }
-                }
-                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
-                Ok(Turn::Pause) if self.connected => std::thread::park_timeout(STORE_RETRY),
-                // It is not without a connection, and only who waits for one gets one.
-                Ok(Turn::Pause) => {
-                    if let Err(error) = self.link.wait(Some(STORE_RETRY), false) {
-                        break Err(error);
-                    }
-                }
-                Ok(Turn::End) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        match ended {
+        match self.turns() {
             Ok(()) => info!("worker {} stopped", self.runner.identity),
             Err(error) => error!("worker {} lost its link: {error}", self.runner.identity),
         }
@@ -223,16 +184,12 @@ impl Run {
                 }
             }
         }
-        while self.submit_operations() == Submitted::Later {
-            // The writer's queue is full and it works on it.
-            std::thread::park_timeout(STORE_RETRY);
-        }
-        self.writer.close();
+        self.storing.close();
         self.link.close(LINGER);
     }
 
-    /// Looks once at everything that may have something to do.
-    fn turn(&mut self) -> Result<Turn, LinkError> {
+    /// See [`Owner::turn`].
+    fn take_turn(&mut self) -> Result<Turn, LinkError> {
         let mut again = false;
         self.statuses();
         for answer in self.inbox.take() {
@@ -257,16 +214,15 @@ impl Run {
             self.machine.timeout(now);
             self.perform()?;
         }
-        if self.pruning.take(now) {
-            self.prune();
+        let inbox = self.inbox.clone();
+        self.storing.prune(now, move |more| inbox.push([StoreAnswer::Pruned { more }]));
+        let stored = self.storing.gather(now);
+        if self.storing.is_empty() {
+            self.held.clear();
         }
-        let stored = self.gather_operations(now);
         if stored == Submitted::Closed || self.store_ended {
             error!("worker {}: its store has ended, and it does too", self.runner.identity);
             return Ok(Turn::End);
-        }
-        if let Some(failed) = self.store_failures.news(now, || self.writer.statistics()) {
-            error!("worker {}: {failed}", self.runner.identity);
         }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(end) = self.stop_step()? {
@@ -278,18 +234,10 @@ impl Run {
         if gated {
             return Ok(Turn::Pause);
         }
-        let mut deadline =
-            [self.machine.next_deadline(), self.pruning.deadline(), self.gather_until, self.outbox.deadline()]
-                .into_iter()
-                .flatten()
-                .min();
-        if stored == Submitted::Later {
-            deadline = Some(deadline.map_or(now + STORE_RETRY, |deadline| deadline.min(now + STORE_RETRY)));
-        }
-        if let Some(stopping) = &self.stopping {
-            let next = stopping.aborted_by.unwrap_or(stopping.drained_by);
-            deadline = Some(deadline.map_or(next, |deadline| deadline.min(next)));
-        }
+        let stopping = self.stopping.as_ref().map(|stopping| stopping.aborted_by.unwrap_or(stopping.drained_by));
+        let deadline =
+            [self.machine.next_deadline(), self.storing.deadline(now, stored), self.outbox.deadline(), stopping];
+        let deadline = deadline.into_iter().flatten().min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
 
@@ -299,7 +247,7 @@ impl Run {
     }
 
     fn is_store_behind(&self) -> bool {
-        self.operations.len() >= OPERATIONS_HIGH
+        self.storing.is_behind()
     }
 
     fn statuses(&mut self) {
@@ -360,17 +308,7 @@ impl Run {
                 // Who asked may have gone.
                 drop(answer.send(self.statistics()));
             }
-            WorkerCommand::Query(query) => {
-                self.submit_operations();
-                match self.writer.accepts_query() {
-                    Ok(()) => {
-                        if let Err(error) = self.writer.try_query(move |store| query(Ok(store))) {
-                            warn!("worker {}: {error}", self.runner.identity);
-                        }
-                    }
-                    Err(error) => query(Err(error)),
-                }
-            }
+            WorkerCommand::Query(query) => self.storing.query(query),
             WorkerCommand::Stop { drain } => {
                 if self.stopping.is_none() {
                     self.machine.stop();
@@ -411,7 +349,7 @@ impl Run {
                 self.machine.stored(now, token, outcome);
             }
             StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
-            StoreAnswer::Pruned { more } => self.pruning.ended(now, more),
+            StoreAnswer::Pruned { more } => self.storing.pruned(now, more),
             StoreAnswer::Ended => self.store_ended = true,
         }
         if let Err(error) = self.perform() {
@@ -426,7 +364,7 @@ impl Run {
                 WorkerOutput::Send(frames, class) => self.send(frames, class, None),
                 WorkerOutput::Accept(job, frames) => self.send(frames, Class::Unhurried, Some(job)),
                 WorkerOutput::Withdraw(job) => self.outbox.withdraw(&job),
-                WorkerOutput::Store(operation, token) => self.operations.push((stored(operation), token)),
+                WorkerOutput::Store(operation, token) => self.storing.push(stored(operation), token),
                 WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
                 WorkerOutput::Start(start) => {
                     let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
@@ -470,7 +408,7 @@ impl Run {
             return;
         }
         let mut place = if matches!(class, Class::Data | Class::Unhurried) { self.place.take() } else { None };
-        if self.operations.len() >= OPERATIONS_HIGH {
+        if self.storing.is_behind() {
             self.held.extend(place.take());
         }
         self.outbox.push(SystemClock::now(), frames, class, job, place);
@@ -508,7 +446,7 @@ impl Run {
     fn stop_step(&mut self) -> Result<Option<Turn>, LinkError> {
         let now = SystemClock::now();
         let Some(stopping) = &mut self.stopping else { return Ok(None) };
-        let drained = self.machine.unfinished() == 0 && self.operations.is_empty();
+        let drained = self.machine.unfinished() == 0 && self.storing.is_empty();
         if !drained && now >= stopping.drained_by && stopping.aborted_by.is_none() {
             stopping.aborted_by = Some(now + ABORT_GRACE);
             for port in self.ports.values() {
@@ -547,7 +485,7 @@ impl Run {
             "receive_failures": counters.refused,
         });
         value["reconnects"] = counters.reconnects.into();
-        let store = self.writer.statistics();
+        let store = self.storing.statistics();
         value["store"] = json!({ "stored": store.stored, "refused": store.refused, "failed": store.failed });
         value["outbound_queue_depth"] = self.outbox.len().max(self.places.taken()).into();
         value["running_jobs"] = self.machine.running().into();
@@ -557,9 +495,20 @@ impl Run {
     }
 }
 
-enum Turn {
-    Again,
-    Pause,
-    Wait(Option<Duration>),
-    End,
+impl Owner for Run {
+    fn turn(&mut self) -> Result<Turn, LinkError> {
+        self.take_turn()
+    }
+
+    fn link(&mut self) -> &mut dyn DealerLink {
+        &mut *self.link
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    fn wants_to_send(&self) -> bool {
+        self.outbox.is_due()
+    }
 }

@@ -1,9 +1,8 @@
 //! The worker's owner and its store: what is handed over, read back and forgotten.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME};
-use norfab_jobs::{SubmitError, WorkerJob, WorkerOperation, WorkerState};
+use norfab_jobs::{WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
 use norfab_protocol::worker::{
     Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
@@ -13,83 +12,17 @@ use tracing::{error, warn};
 
 use super::run::{Run, StoreAnswer};
 use crate::clock::SystemClock;
-use crate::inbox::Submitted;
-use crate::pruning;
 
 /// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
 /// not do so for ever.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Jobs that are read back at once at start.
-const RESTORE_PAGE: usize = 1000;
-
 impl Run {
-    /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a
-    /// wake-up of the store's thread.
-    pub(super) fn gather_operations(&mut self, now: Instant) -> Submitted {
-        if self.operations.iter().all(|(_, token)| token.is_none())
-            && self.operations.len() < GATHER_OPERATIONS
-            && self.gather_until.is_none_or(|until| now < until)
-        {
-            if !self.operations.is_empty() {
-                self.gather_until.get_or_insert(now + GATHER_TIME);
-            }
-            return Submitted::Now;
-        }
-        self.submit_operations()
-    }
-
-    /// Hands gathered operations to the store's thread.
-    pub(super) fn submit_operations(&mut self) -> Submitted {
-        self.gather_until = None;
-        if self.operations.is_empty() {
-            return Submitted::Now;
-        }
-        self.store_failures.submitted = true;
-        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
-            Ok(()) => {
-                self.held.clear();
-                Submitted::Now
-            }
-            Err(SubmitError::Full(operations)) => {
-                self.operations = operations;
-                Submitted::Later
-            }
-            Err(SubmitError::Closed(lost)) => {
-                error!("worker {}: the store has ended, {} changes of jobs are lost", self.runner.identity, lost.len());
-                Submitted::Closed
-            }
-        }
-    }
-
-    /// Forgets a bounded number of old jobs.
-    pub(super) fn prune(&mut self) {
-        let inbox = self.inbox.clone();
-        let asked = self.writer.try_query(move |store| {
-            inbox.push([StoreAnswer::Pruned { more: pruning::step(store) }]);
-        });
-        if asked.is_err() {
-            self.pruning.ended(SystemClock::now(), false);
-        }
-    }
-
     /// Reads back what the last process left.
     pub(super) fn restore(&mut self) {
         let mut after = None;
         loop {
-            let page = after.clone();
-            let asked = self.writer.try_ask(move |store| store.unfinished(page, RESTORE_PAGE));
-            let jobs = match asked.map(|answer| answer.recv()) {
-                Ok(Ok(Ok(jobs))) => jobs,
-                Ok(Ok(Err(error))) => {
-                    error!("worker {}: unfinished jobs cannot be read: {error}", self.runner.identity);
-                    return;
-                }
-                Ok(Err(_)) | Err(_) => {
-                    error!("worker {}: unfinished jobs cannot be read: the store has ended", self.runner.identity);
-                    return;
-                }
-            };
+            let jobs = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             let Some(last) = jobs.last() else { return };
             after = Some((last.received, last.id.clone()));
             for job in jobs {
@@ -110,7 +43,7 @@ impl Run {
                     at: SystemClock::unix(),
                     payload: norfab_protocol::body::encode(&result),
                 };
-                self.operations.push((finish, None));
+                self.storing.push(finish, None);
                 return;
             }
         };
@@ -128,10 +61,8 @@ impl Run {
     }
 
     pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
-        // What was handed over before must be there when the query runs.
-        self.submit_operations();
         let inbox = self.inbox.clone();
-        let asked = self.writer.try_query(move |store| {
+        let asked = self.storing.ask(move |store| {
             let loaded = match store.result(&job) {
                 Ok(found) => found.map(|(_, payload)| LoadedJob { payload }),
                 Err(error) => {

@@ -1,0 +1,83 @@
+//! A client's jobs in the words of its machine and in those of its store.
+
+use std::time::Duration;
+
+use norfab_jobs::{ClientJob, ClientOperation, ClientState};
+use norfab_protocol::client::{ClientStoreOperation, JobRequest, JobState, Progress, RestoredClientJob};
+use norfab_protocol::target::Target;
+use norfab_protocol::worker::TIMEOUT_SECONDS_MAX;
+
+use crate::clock::SystemClock;
+
+/// A stored job in the machine's words, with the time that is left to it.
+pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
+    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+    RestoredClientJob {
+        state: match job.state {
+            ClientState::New => JobState::New,
+            ClientState::Submitting => JobState::Submitting,
+            ClientState::Dispatched => JobState::Dispatched,
+            ClientState::Started => JobState::Started,
+            ClientState::WaitingClientInput => JobState::Waiting,
+            ClientState::Completed => JobState::Completed,
+            ClientState::Failed => JobState::Failed,
+            ClientState::Stale => JobState::Stale,
+            ClientState::Cancelled => JobState::Cancelled,
+        },
+        request: JobRequest {
+            job: job.id,
+            service: job.service,
+            task: job.task,
+            target: Target::parse(&job.target),
+            body: job.body,
+            timeout: Duration::from_secs(job.timeout),
+            deadline: SystemClock::now() + Duration::from_secs_f64(left),
+        },
+        dispatched: job.dispatched,
+        started: job.started,
+        completed: job.completed,
+    }
+}
+
+/// What the machine wants stored, in the store's words and with the wall time that only the store keeps.
+pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
+    let at = SystemClock::unix();
+    match operation {
+        ClientStoreOperation::Insert(request) => {
+            let left = request.deadline.saturating_duration_since(SystemClock::now());
+            ClientOperation::Insert(ClientJob {
+                id: request.job,
+                service: request.service,
+                task: request.task,
+                target: request.target.as_str().to_owned(),
+                body: request.body,
+                timeout: request.timeout.as_secs(),
+                submitted: at,
+                deadline: at + left.as_secs_f64(),
+                state: ClientState::New,
+                dispatched: Vec::new(),
+                started: Vec::new(),
+                completed: Vec::new(),
+                errors: Vec::new(),
+                finished: None,
+            })
+        }
+        ClientStoreOperation::Progress(Progress { job, state, dispatched, started, completed, errors }) => {
+            let finished = state.is_final().then_some(at);
+            let state = match state {
+                JobState::New => ClientState::New,
+                JobState::Submitting => ClientState::Submitting,
+                JobState::Dispatched => ClientState::Dispatched,
+                JobState::Started => ClientState::Started,
+                JobState::Waiting => ClientState::WaitingClientInput,
+                JobState::Completed => ClientState::Completed,
+                JobState::Failed => ClientState::Failed,
+                JobState::Stale => ClientState::Stale,
+                JobState::Cancelled => ClientState::Cancelled,
+            };
+            ClientOperation::Progress { id: job, state, dispatched, started, completed, errors, finished }
+        }
+        ClientStoreOperation::Result { job, worker, payload } => ClientOperation::Result { id: job, worker, payload },
+        ClientStoreOperation::Event { job, body } => ClientOperation::Event { id: job, body },
+    }
+}

@@ -1,0 +1,178 @@
+//! An owner's end of its store: what gathers here, is handed over, asked, read back and forgotten.
+
+use std::time::{Duration, Instant};
+
+use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME, WriterStatistics};
+use norfab_jobs::{QueryError, Store, StoreError, StoreWriter, SubmitError};
+use norfab_protocol::JobId;
+use tracing::{error, warn};
+
+use crate::inbox::Submitted;
+use crate::pruning::{self, Pruning};
+use crate::throttle::StoreFailures;
+
+/// Store operations that may wait for the writer's queue before nothing more is taken in from the link.
+const OPERATIONS_HIGH: usize = 4096;
+
+/// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
+pub(crate) const STORE_RETRY: Duration = Duration::from_millis(5);
+
+/// Jobs that are read back at once at start.
+const RESTORE_PAGE: usize = 1000;
+
+/// Runs on the store's thread and delivers its answer itself; an error says why it was not run.
+pub(crate) type StoreQuery<S> = Box<dyn FnOnce(Result<&mut S, QueryError>) + Send>;
+
+/// The owner's end.
+pub(crate) struct Storing<S: ?Sized + Store + 'static, Token> {
+    /// The role and its name, for people.
+    who: String,
+    writer: StoreWriter<S, Token>,
+    operations: Vec<(S::Operation, Option<Token>)>,
+    /// Until when operations that nobody waits for gather here.
+    gather_until: Option<Instant>,
+    failures: StoreFailures,
+    pruning: Pruning,
+}
+
+impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
+    pub(crate) fn new(who: String, writer: StoreWriter<S, Token>, now: Instant) -> Self {
+        if let Some(aside) = writer.set_aside() {
+            warn!("{who}: {aside}");
+        }
+        Self {
+            who,
+            writer,
+            operations: Vec::new(),
+            gather_until: None,
+            failures: StoreFailures::default(),
+            pruning: Pruning::new(now),
+        }
+    }
+
+    /// Takes an operation. With a token it will be confirmed.
+    pub(crate) fn push(&mut self, operation: S::Operation, token: Option<Token>) {
+        self.operations.push((operation, token));
+    }
+
+    /// Whether everything was handed over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// Whether so much waits that nothing more should come in.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.operations.len() >= OPERATIONS_HIGH
+    }
+
+    /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a wake-up
+    /// of the store's thread. Now and then it says how many failed.
+    pub(crate) fn gather(&mut self, now: Instant) -> Submitted {
+        if let Some(failed) = self.failures.news(now, || self.writer.statistics()) {
+            error!("{}: {failed}", self.who);
+        }
+        if self.operations.iter().all(|(_, token)| token.is_none())
+            && self.operations.len() < GATHER_OPERATIONS
+            && self.gather_until.is_none_or(|until| now < until)
+        {
+            if !self.operations.is_empty() {
+                self.gather_until.get_or_insert(now + GATHER_TIME);
+            }
+            return Submitted::Now;
+        }
+        self.submit()
+    }
+
+    /// Hands all operations to the store's thread.
+    pub(crate) fn submit(&mut self) -> Submitted {
+        self.gather_until = None;
+        if self.operations.is_empty() {
+            return Submitted::Now;
+        }
+        self.failures.submitted = true;
+        match self.writer.try_submit(std::mem::take(&mut self.operations)) {
+            Ok(()) => Submitted::Now,
+            Err(SubmitError::Full(operations)) => {
+                self.operations = operations;
+                Submitted::Later
+            }
+            Err(SubmitError::Closed(lost)) => {
+                error!("{}: the store has ended, {} changes of jobs are lost", self.who, lost.len());
+                Submitted::Closed
+            }
+        }
+    }
+
+    /// The last: hands all over, waits until it is stored, and closes the store.
+    pub(crate) fn close(mut self) {
+        while self.submit() == Submitted::Later {
+            // The writer's queue is full and it works on it.
+            std::thread::park_timeout(STORE_RETRY);
+        }
+        self.writer.close();
+    }
+
+    /// When [`Storing::gather`] or [`Storing::prune`] is wanted although nothing else happens. `submitted` is the last answer
+    /// of the former.
+    pub(crate) fn deadline(&self, now: Instant, submitted: Submitted) -> Option<Instant> {
+        let retry = (submitted == Submitted::Later).then_some(now + STORE_RETRY);
+        [self.gather_until, self.pruning.deadline(), retry].into_iter().flatten().min()
+    }
+
+    /// Forgets a bounded number of old jobs, if it is time. `tell` is called on the store's thread with whether there are more,
+    /// and [`Storing::pruned`] has to be told.
+    pub(crate) fn prune(&mut self, now: Instant, tell: impl FnOnce(bool) + Send + 'static) {
+        if !self.pruning.take(now) {
+            return;
+        }
+        if self.writer.try_query(move |store| tell(pruning::step(store))).is_err() {
+            self.pruning.ended(now, false);
+        }
+    }
+
+    /// A step of forgetting has ended.
+    pub(crate) fn pruned(&mut self, now: Instant, more: bool) {
+        self.pruning.ended(now, more);
+    }
+
+    /// Runs a query of somebody else after all that was handed over before.
+    pub(crate) fn query(&mut self, query: StoreQuery<S>) {
+        self.submit();
+        match self.writer.accepts_query() {
+            Ok(()) => {
+                if let Err(error) = self.writer.try_query(move |store| query(Ok(store))) {
+                    warn!("{}: {error}", self.who);
+                }
+            }
+            Err(error) => query(Err(error)),
+        }
+    }
+
+    /// Runs a query of the owner's own after all that was handed over before. Errors: it is not run.
+    pub(crate) fn ask(&mut self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
+        self.submit();
+        self.writer.try_query(query)
+    }
+
+    /// Reads back a page of what the last process left, after a time and an id; waits for it. Empty at the end, and when it
+    /// cannot be read, which is logged.
+    pub(crate) fn unfinished<Job: Send + 'static>(
+        &self,
+        after: Option<(f64, JobId)>,
+        read: impl FnOnce(&mut S, Option<(f64, JobId)>, usize) -> Result<Vec<Job>, StoreError> + Send + 'static,
+    ) -> Vec<Job> {
+        let asked = self.writer.try_ask(move |store| read(store, after, RESTORE_PAGE));
+        let problem = match asked.map(|answer| answer.recv()) {
+            Ok(Ok(Ok(jobs))) => return jobs,
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) | Err(_) => "the store has ended".to_owned(),
+        };
+        error!("{}: unfinished jobs cannot be read: {problem}", self.who);
+        Vec::new()
+    }
+
+    /// What the store's thread did so far.
+    pub(crate) fn statistics(&self) -> WriterStatistics {
+        self.writer.statistics()
+    }
+}
