@@ -275,7 +275,11 @@ impl Site {
         let names: Vec<&String> = self.workers.keys().collect();
         inventory.insert("topology".to_owned(), json!({"broker": true, "workers": names}));
         inventory.extend(self.extra.clone());
-        let text = serde_json::to_string_pretty(&inventory).expect("a JSON value can be written");
+        let mut text = serde_json::to_string_pretty(&inventory).expect("a JSON value can be written");
+        if let Some(key) = &self.broker_key {
+            // Inventories are templates, and a key may hold what begins an expression.
+            text = text.replace(key, &key.replace('{', "\\u007b"));
+        }
         fs::write(self.inventory(), text).expect("the folder is ours");
     }
 }

@@ -16,6 +16,11 @@ fn key(lab: &Lab) -> (String, String) {
     (text("public_key"), text("fingerprint"))
 }
 
+/// A key as a text that neither Jinja nor YAML takes for something else: keys may hold `{{`.
+fn in_yaml(key: &str) -> String {
+    format!("\"{}\"", key.replace('{', "\\x7b"))
+}
+
 #[test]
 fn a_broker_that_is_not_there_is_named_at_once() {
     let lab = Lab::new(FABRIC);
@@ -47,7 +52,7 @@ fn a_wrong_key_is_told_with_endpoint_and_fingerprint() {
     for given in [&["--broker-key", other.as_str()][..], &["-i", "listed"]] {
         lab.write(
             "listed/inventory.yaml",
-            format!("broker:\n  endpoint: tcp://127.0.0.1:1\n  shared_key: '{other}'\n"),
+            format!("broker:\n  endpoint: tcp://127.0.0.1:1\n  shared_key: {}\n", in_yaml(&other)),
         );
         let began = Instant::now();
         let ended = lab.run(&[&["workers"], given].concat());
@@ -72,7 +77,8 @@ fn a_host_without_the_broker_makes_no_keys_for_it() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
     assert!(ended.stderr.contains("run this on the broker's host"), "{ended:?}");
     assert!(!lab.path("client/__norfab__/files/broker").exists());
-    lab.write("client/inventory.yaml", format!("broker: {{endpoint: '{}', shared_key: '{right}'}}\n", lab.endpoint()));
+    let shared = in_yaml(&right);
+    lab.write("client/inventory.yaml", format!("broker: {{endpoint: '{}', shared_key: {shared}}}\n", lab.endpoint()));
     assert_eq!(lab.run(&["workers", "-i", "client"]).code, Some(0));
     assert_eq!(lab.json(&["broker-key", "-i", "client", "--json"])["public_key"], right.as_str());
     // Keys that were made all the same come before the inventory's; whoever is refused with them is told where they are.
