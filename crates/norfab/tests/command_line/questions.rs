@@ -167,7 +167,9 @@ fn the_brokers_key_is_the_one_in_its_file() {
 fn a_host_that_knows_a_broker_elsewhere_makes_no_keys_for_it() {
     let broker = Lab::new(FABRIC);
     let key = broker.json(&["broker-key", "--json"])["public_key"].clone();
-    let lab = Lab::new(&format!("broker:\n  endpoint: tcp://192.0.2.1:5555\n  shared_key: {key}\n"));
+    // Inventories are templates, and a key may hold what begins an expression.
+    let shared = key.to_string().replace('{', "\\x7b");
+    let lab = Lab::new(&format!("broker:\n  endpoint: tcp://192.0.2.1:5555\n  shared_key: {shared}\n"));
     let document = lab.json(&["broker-key", "--json"]);
     assert_eq!(document["public_key"], key);
     assert_eq!(document["file"], Value::Null);
