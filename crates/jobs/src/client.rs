@@ -154,6 +154,9 @@ pub enum ClientOperation {
     },
 }
 
+/// What a worker's name in a list weighs, about.
+const NAME_BYTES: usize = 16;
+
 /// What an operation weighs beside its payload: names, times, the row around them.
 const OPERATION_BYTES: usize = 256;
 
@@ -162,7 +165,10 @@ impl Operation for ClientOperation {
         OPERATION_BYTES
             + match self {
                 Self::Insert(job) => job.body.len() + job.target.len(),
-                Self::Progress { errors, .. } => errors.iter().map(String::len).sum(),
+                Self::Progress { dispatched, started, completed, errors, .. } => {
+                    let names = dispatched.len() + started.len() + completed.len();
+                    names * NAME_BYTES + errors.iter().map(String::len).sum::<usize>()
+                }
                 Self::Result { payload, .. } => payload.len(),
                 Self::Event { body, .. } => body.len(),
             }

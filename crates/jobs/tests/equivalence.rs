@@ -58,7 +58,7 @@ fn client_operation(chance: &mut Chance) -> ClientOperation {
     }
 }
 
-/// Gives both stores the same lists, and the file now and then a moment of rest or a restart.
+/// Gives both stores the same lists, and the file now and then a moment of rest, a restart or a crash.
 fn compare<Memory, File, Details: PartialEq + Debug>(
     memory: impl Fn() -> Memory,
     file: impl Fn(&Path) -> File,
@@ -71,8 +71,8 @@ fn compare<Memory, File, Details: PartialEq + Debug>(
 {
     for seed in 0..SEEDS {
         let chance = &mut Chance(seed);
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("jobs.db");
+        let mut folder = tempfile::tempdir().expect("a folder");
+        let mut path = folder.path().join("jobs.db");
         let mut expected = memory();
         let mut found = file(&path);
         for _ in 0..30 {
@@ -80,7 +80,7 @@ fn compare<Memory, File, Details: PartialEq + Debug>(
             let count = chance.of(&[1, 2, 3, 5, 40]);
             let operations: Vec<_> = (0..count).map(|_| operation(chance)).collect();
             assert_eq!(found.apply(&operations), expected.apply(&operations), "seed {seed}");
-            match chance.below(8) {
+            match chance.below(10) {
                 0 => found.settle().expect("space"),
                 1 => {
                     drop(found);
@@ -91,6 +91,20 @@ fn compare<Memory, File, Details: PartialEq + Debug>(
                     assert_eq!(of_file(&mut found, number), of_memory(&mut expected, number), "seed {seed}");
                 }
                 3 => found.tidy().expect("space"),
+                4 | 5 => {
+                    // As its files are after kill -9.
+                    let copied = tempfile::tempdir().expect("a folder");
+                    for suffix in ["", "-wal", "-noted"] {
+                        let name = format!("jobs.db{suffix}");
+                        if folder.path().join(&name).exists() {
+                            std::fs::copy(folder.path().join(&name), copied.path().join(&name)).expect("a copy");
+                        }
+                    }
+                    drop(found);
+                    folder = copied;
+                    path = folder.path().join("jobs.db");
+                    found = file(&path);
+                }
                 _ => {}
             }
         }

@@ -244,3 +244,39 @@ fn who_looks_at_the_jobs_of_a_dead_owner_takes_over_what_it_noted_and_lets_go() 
     owner.apply(&[worker_insert(2)]).expect("a batch");
     assert!(!owner.is_settled());
 }
+
+#[test]
+fn what_was_noted_goes_with_the_database_that_is_set_aside_or_deleted() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let of = |suffix: &str| folder.path().join(format!("jobs.db{suffix}"));
+    let store = |noted: usize| {
+        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+        store.apply(&[worker_insert(noted)]).expect("a batch");
+        assert!(!store.is_settled());
+        // Its journal as it is after kill -9.
+        let journal = std::fs::read(of("-noted")).expect("a journal");
+        drop(store);
+        std::fs::write(of("-noted"), journal).expect("a file");
+    };
+    store(1);
+    std::fs::remove_file(&path).expect("it is there");
+    let mut deleted = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    assert_eq!(deleted.job(&id(1)), Ok(None), "its journal is that of another database");
+    drop(deleted);
+    store(2);
+    std::fs::write(&path, large(20_000)).expect("a file");
+    let mut damaged = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    assert_eq!(damaged.job(&id(2)), Ok(None));
+    let aside = damaged.set_aside().expect("damage").moved_to.clone();
+    assert!(aside.with_file_name(format!("{}-noted", aside.file_name().expect("a name").display())).exists());
+}
+
+#[test]
+fn a_journal_that_is_no_file_is_an_error_and_nobody_waits() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    std::fs::create_dir(folder.path().join("jobs.db-noted")).expect("a folder");
+    let error = SqliteWorkerStore::open(&path, STAMP).err().expect("a refusal");
+    assert!(error.to_string().contains("jobs.db-noted"), "{error}");
+}

@@ -22,6 +22,26 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Number, length and checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4;
 
+/// Where a database stands: what it knows of its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Number of the last record that went into it.
+    pub applied: u64,
+    /// By which its own records are known.
+    pub seed: i64,
+}
+
+/// What a journal holds.
+#[derive(Debug, Default)]
+struct Contents {
+    /// The records that the database does not have, in their order.
+    records: Vec<Vec<u8>>,
+    /// Number of the last record that can be read; 0 for none.
+    last: u64,
+    /// Bytes up to the end of that record.
+    end: usize,
+}
+
 /// An open journal, locked: one process at a time notes changes and takes over what another one left.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -30,34 +50,28 @@ pub(super) struct Journal {
     position: u64,
     /// Number of the last record.
     number: u64,
+    seed: i64,
     buffer: Vec<u8>,
 }
 
 impl Journal {
-    /// Opens or creates the file, readable for its owner only, and reads the records after number `applied`. `None`: another
-    /// process holds it. With `wait`, one that may let go of it is waited for.
-    pub(super) fn open(path: &Path, applied: u64, wait: bool) -> io::Result<Option<(Self, Vec<Vec<u8>>)>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(path)?;
-        let mut tries = if wait { LOCK_TRIES } else { 1 };
-        loop {
-            tries -= 1;
-            match file.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if tries > 0 => std::thread::park_timeout(LOCK_PAUSE),
-                Err(TryLockError::WouldBlock) => return Ok(None),
-                Err(TryLockError::Error(error)) => return Err(error),
-            }
-        }
+    /// Opens or creates the file, readable for its owner only, and reads the records that the database does not have. `None`:
+    /// another process holds it. With `wait`, one that may let go of it is waited for. `mark` is asked once the file is locked,
+    /// because whoever had the lock before may have changed it.
+    pub(super) fn open<Error>(
+        path: &Path,
+        wait: bool,
+        failed: impl Fn(io::Error) -> Error,
+        mark: impl FnOnce() -> Result<Mark, Error>,
+    ) -> Result<Option<(Self, Vec<Vec<u8>>)>, Error> {
+        let Some(mut file) = lock(path, wait).map_err(&failed)? else { return Ok(None) };
+        let Mark { applied, seed } = mark()?;
         let mut bytes = Vec::new();
-        (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?;
-        let (records, number) = records(&bytes, applied);
-        // What was read stays where it is until the database has it, so the next record goes to the beginning only then.
-        let position = bytes.len() as u64;
-        Ok(Some((Self { file, position, number: number.max(applied), buffer: Vec::new() }, records)))
+        (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
+        let Contents { records, last, end } = read(&bytes, Mark { applied, seed });
+        // What the database does not have stays where it is until it does; behind it there may be anything, which is overwritten.
+        let position = if records.is_empty() { 0 } else { end as u64 };
+        Ok(Some((Self { file, position, number: last.max(applied), seed, buffer: Vec::new() }, records)))
     }
 
     /// Writes down a record. `false`: it does not fit any more. Errors: no space left; what was written before is untouched.
@@ -73,7 +87,7 @@ impl Journal {
         let length = self.buffer.len() - HEADER_BYTES;
         self.buffer[..8].copy_from_slice(&number.to_le_bytes());
         self.buffer[8..12].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
-        let checksum = checksum(&self.buffer[..12], &self.buffer[HEADER_BYTES..]);
+        let checksum = checksum(self.seed, &self.buffer[..12], &self.buffer[HEADER_BYTES..]);
         self.buffer[12..16].copy_from_slice(&checksum.to_le_bytes());
         self.file.seek(SeekFrom::Start(self.position))?;
         self.file.write_all(&self.buffer)?;
@@ -104,40 +118,65 @@ impl Journal {
     }
 }
 
-/// Reads the records after number `applied` of a journal that another process may be writing. Called while the database is
-/// locked, so that none of them goes into it meanwhile.
-pub(super) fn read_beside(path: &Path, applied: u64) -> io::Result<Vec<Vec<u8>>> {
+/// Opens the file and locks it. `None`: another process has it.
+fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
+    // A pipe or a device under this name would block whoever opens it.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let file = options.open(path)?;
+    let mut tries = if wait { LOCK_TRIES } else { 1 };
+    loop {
+        tries -= 1;
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::WouldBlock) if tries > 0 => std::thread::park_timeout(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Reads the records that the database does not have from a journal that another process may be writing. Called while the
+/// database is locked, so that none of them goes into it meanwhile.
+pub(super) fn read_beside(path: &Path, mark: Mark) -> io::Result<Vec<Vec<u8>>> {
     let mut bytes = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    Ok(records(&bytes, applied).0)
+    Ok(read(&bytes, mark).records)
 }
 
-/// The records after number `applied`, and the number of the last one.
-fn records(mut bytes: &[u8], applied: u64) -> (Vec<Vec<u8>>, u64) {
-    let mut records = Vec::new();
-    let mut last = 0;
+fn read(all: &[u8], mark: Mark) -> Contents {
+    let mut contents = Contents::default();
+    let mut bytes = all;
     while let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) {
         let number = header[..8].try_into().map_or(0, u64::from_le_bytes);
         let length = header[8..12].try_into().map_or(0, u32::from_le_bytes) as usize;
         let expected = header[12..16].try_into().map_or(0, u32::from_le_bytes);
         let Some((record, rest)) = rest.split_at_checked(length) else { break };
-        if number == 0 || (last != 0 && number != last + 1) || checksum(&header[..12], record) != expected {
+        let follows = contents.last == 0 || number == contents.last + 1;
+        if number == 0 || !follows || checksum(mark.seed, &header[..12], record) != expected {
             break;
         }
-        if number > applied {
-            records.push(record.to_vec());
+        if number > mark.applied {
+            contents.records.push(record.to_vec());
         }
-        (last, bytes) = (number, rest);
+        bytes = rest;
+        (contents.last, contents.end) = (number, all.len() - bytes.len());
     }
-    (records, last)
+    contents
 }
 
-fn checksum(header: &[u8], record: &[u8]) -> u32 {
+fn checksum(seed: i64, header: &[u8], record: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&seed.to_le_bytes());
     hasher.update(header);
     hasher.update(record);
     hasher.finalize()
@@ -151,8 +190,14 @@ mod tests {
         assert!(journal.note(|buffer| buffer.extend_from_slice(text.as_bytes())).expect("space"));
     }
 
+    const SEED: i64 = -7;
+
+    fn open(path: &Path, applied: u64) -> Option<(Journal, Vec<Vec<u8>>)> {
+        Journal::open(path, false, |error| error, || Ok(Mark { applied, seed: SEED })).expect("a file")
+    }
+
     fn read(path: &Path, applied: u64) -> (Journal, Vec<String>) {
-        let (journal, records) = Journal::open(path, applied, false).expect("a file").expect("nobody else has it");
+        let (journal, records) = open(path, applied).expect("nobody else has it");
         let texts = records.into_iter().map(|record| String::from_utf8(record).expect("a text")).collect();
         (journal, texts)
     }
@@ -166,7 +211,7 @@ mod tests {
         for text in ["one", "two", "three"] {
             noted(&mut journal, text);
         }
-        assert!(Journal::open(&path, 0, false).expect("a file").is_none(), "it is locked");
+        assert!(open(&path, 0).is_none(), "it is locked");
         drop(journal);
         let (mut journal, found) = read(&path, 1);
         assert_eq!(found, ["two", "three"]);
@@ -197,6 +242,44 @@ mod tests {
             std::fs::write(&path, &damaged).expect("a file");
             assert!(read(&path, 0).1.len() < 2, "byte {position}");
         }
+    }
+
+    #[test]
+    fn what_is_noted_after_a_crash_does_not_stand_behind_leftovers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let (mut journal, _) = read(&path, 0);
+        for text in ["one", "two", "three"] {
+            noted(&mut journal, text);
+        }
+        journal.begin_anew();
+        noted(&mut journal, "four");
+        drop(journal);
+        // The database has all; what lies behind "four" is from before.
+        let (mut journal, found) = read(&path, 4);
+        assert_eq!(found, [""; 0]);
+        noted(&mut journal, "five");
+        drop(journal);
+        // And the same where it has not.
+        let (mut journal, found) = read(&path, 4);
+        assert_eq!(found, ["five"]);
+        noted(&mut journal, "six");
+        drop(journal);
+        assert_eq!(read(&path, 4).1, ["five", "six"]);
+        assert_eq!(read(&path, 5).1, ["six"]);
+    }
+
+    #[test]
+    fn the_journal_of_another_database_counts_for_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let (mut journal, _) = read(&path, 0);
+        noted(&mut journal, "one");
+        drop(journal);
+        let (_, records) = Journal::open(&path, false, |error| error, || Ok(Mark { applied: 0, seed: 1 }))
+            .expect("a file")
+            .expect("nobody else has it");
+        assert!(records.is_empty());
     }
 
     #[test]

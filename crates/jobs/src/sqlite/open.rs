@@ -131,6 +131,10 @@ fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, Store
     if log.exists() {
         std::fs::rename(&log, beside(&moved_to, "-wal")).map_err(error)?;
     }
+    let noted = beside(path, "-noted");
+    if noted.exists() {
+        std::fs::rename(&noted, beside(&moved_to, "-noted")).map_err(error)?;
+    }
     let index = beside(path, "-shm");
     if index.exists() {
         std::fs::remove_file(&index).map_err(error)?;

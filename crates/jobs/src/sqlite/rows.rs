@@ -9,7 +9,8 @@ use rusqlite::Connection;
 
 use super::number;
 
-/// Jobs that are remembered before all are forgotten: some more than are usually in flight, and 2 MiB.
+/// Jobs that are remembered before all are forgotten: some more than are usually in flight. They are 2 MiB, beside the names of
+/// the workers that unfinished ones have results of.
 const ROWS_MAX: usize = 8192;
 
 /// A job's row as the last change left it.
@@ -29,6 +30,13 @@ impl<Course> JobRow<Course> {
     /// Whether nothing about the job need be looked up.
     pub(super) fn is_complete(&self) -> bool {
         self.events.is_some() && self.returned.is_some()
+    }
+
+    /// After its end a job takes no results, so nobody need know of which workers it has some.
+    pub(super) fn end_if(&mut self, change: Option<Change>) {
+        if change == Some(Change::Final) {
+            self.returned = Some(HashSet::new());
+        }
     }
 }
 
@@ -92,11 +100,17 @@ impl<Course> Rows<Course> {
         }
     }
 
-    /// Remembers again what was remembered before, where nothing later is.
-    pub(super) fn add(&mut self, before: Self) {
-        if before.version == self.version {
-            let later = std::mem::replace(&mut self.rows, before.rows);
-            self.rows.extend(later);
+    /// Remembers again what was remembered before, where nothing later is. `settled`: only what was remembered was written, so
+    /// that what is later adds the numbers of rows and nothing else.
+    pub(super) fn add(&mut self, before: Self, settled: bool) {
+        if before.version != self.version {
+            return;
+        }
+        for (id, later) in std::mem::replace(&mut self.rows, before.rows) {
+            match self.rows.get_mut(&id) {
+                Some(row) if settled && row.is_complete() => row.number = later.number,
+                _ => drop(self.rows.insert(id, later)),
+            }
         }
     }
 

@@ -3,12 +3,13 @@
 //! A few small operations about jobs that are remembered (`rows`) are decided without the database and noted in its journal.
 //! All others are applied in one transaction, together with what was noted before. Both ways decide by the same rules.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 
-use super::journal::{JOURNAL_BYTES_MAX, Journal, read_beside};
+use super::journal::{JOURNAL_BYTES_MAX, Journal, Mark, read_beside};
 use super::open::{Kind, beside, file_error};
 use super::record::Recorded;
 use super::rows::{Change, JobRow, Rows, superseded};
@@ -105,20 +106,18 @@ impl<S: Schema> SqliteStore<S> {
     /// well. It is in nobody's way: it waits for nobody and keeps nothing locked.
     pub fn open_beside(path: &Path, stamp: &str) -> Result<Self, StoreError> {
         let mut store = Self::open_and(path, stamp, false)?;
-        if store.is_settled() {
-            store.journal = None;
-        }
+        // What could not be settled stands in the journal, and is read from there.
+        store.journal = None;
+        store.noted.clear();
         store.beside = Some(beside(&store.database.path, NOTED_SUFFIX));
         Ok(store)
     }
 
     fn open_and(path: &Path, stamp: &str, wait: bool) -> Result<Self, StoreError> {
         let database = Database::open(path, &S::KIND, stamp)?;
-        let applied = database.number("SELECT number FROM noted")?;
         let path = beside(&database.path, NOTED_SUFFIX);
-        let opened =
-            Journal::open(&path, applied, wait).map_err(|error| file_error("open the job journal", &path, &error))?;
-        let (journal, records) = match opened {
+        let failed = |error| file_error("open the job journal", &path, &error);
+        let (journal, records) = match Journal::open(&path, wait, failed, || mark(&database))? {
             Some((journal, records)) => (Some(journal), records),
             None => (None, Vec::new()),
         };
@@ -161,17 +160,18 @@ impl<S: Schema> SqliteStore<S> {
         path: &Path,
         query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        self.settle()?;
         let Database { connection, .. } = &self.database;
         let asked = (|| {
             statement(connection, "BEGIN IMMEDIATE").map_err(|error| self.database.error(error))?;
-            let applied = self.database.number("SELECT number FROM noted")?;
-            let records =
-                read_beside(path, applied).map_err(|error| file_error("read the job journal", path, &error))?;
+            let mark = mark(&self.database)?;
+            let records = read_beside(path, mark).map_err(|error| file_error("read the job journal", path, &error))?;
             let (mut rows, mut counts) = (Rows::default(), Counts::default());
             for operation in operations::<S>(path, records)? {
                 // What is refused here will be refused there.
-                drop(apply::<S>(connection, &mut counts, &mut rows, &operation, false));
+                drop(
+                    apply::<S>(connection, &mut counts, &mut rows, &operation, false)
+                        .map_err(|error| self.database.error(error))?,
+                );
             }
             query(connection).map_err(|error| self.database.error(error))
         })();
@@ -190,12 +190,15 @@ impl<S: Schema> SqliteStore<S> {
             return Ok(None);
         }
         let connection = &self.database.connection;
+        if let Err(error) = self.rows.begin(connection) {
+            self.rows.forget();
+            return Err(self.database.error(error));
+        }
+        // Once forgotten, what is noted is no longer known here: a new job could be taken twice.
+        if (!self.noted.is_empty() && self.rows.is_empty()) || !is_decidable::<S>(&mut self.rows, operations) {
+            return Ok(None);
+        }
         let decided = (|| {
-            self.rows.begin(connection)?;
-            // Once forgotten, what is noted is no longer known here: a new job could be taken twice.
-            if !self.noted.is_empty() && self.rows.is_empty() {
-                return Ok(None);
-            }
             let mut outcomes = Vec::with_capacity(operations.len());
             for operation in operations {
                 let Some(outcome) = decide::<S>(connection, &mut self.rows, operation)? else { return Ok(None) };
@@ -247,7 +250,7 @@ impl<S: Schema> SqliteStore<S> {
                 return Err(error);
             }
         };
-        rows.add(before);
+        rows.add(before, operations.is_empty());
         let of_operations = outcomes.split_off(noted.len());
         for (operation, _) in noted.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
             // Another process was there first.
@@ -311,6 +314,12 @@ impl<S: Schema> Drop for SqliteStore<S> {
     }
 }
 
+/// What a database knows of its journal.
+fn mark(database: &Database) -> Result<Mark, StoreError> {
+    let read = |row: &rusqlite::Row<'_>| Ok(Mark { applied: row.get::<_, i64>(0)?.cast_unsigned(), seed: row.get(1)? });
+    database.connection.query_row("SELECT number, seed FROM noted", [], read).map_err(|error| database.error(error))
+}
+
 /// The operations of a journal's records.
 fn operations<S: Schema>(path: &Path, records: Vec<Vec<u8>>) -> Result<Vec<S::Operation>, StoreError> {
     let mut operations = Vec::new();
@@ -325,6 +334,19 @@ fn operations<S: Schema>(path: &Path, records: Vec<Vec<u8>>) -> Result<Vec<S::Op
         }
     }
     Ok(operations)
+}
+
+/// Whether what is remembered is enough for all operations, but for new jobs whose ids are stored already.
+fn is_decidable<S: Schema>(rows: &mut Rows<S::Course>, operations: &[S::Operation]) -> bool {
+    let mut new = HashSet::new();
+    operations.iter().all(|operation| {
+        let id = S::job(operation);
+        if S::begin(operation).is_some() {
+            new.insert(id);
+            return true;
+        }
+        new.contains(id) || rows.get(id).is_some_and(|row| row.is_complete())
+    })
 }
 
 /// Decides an operation by what is remembered. `None`: that is not enough.
@@ -350,6 +372,7 @@ fn decide<S: Schema>(
     let outcome = S::advance(operation, &mut course).and_then(|()| S::count(operation, row));
     if outcome.is_ok() {
         row.course = course;
+        row.end_if(S::change(operation));
     }
     Ok(Some(outcome))
 }
@@ -383,6 +406,7 @@ fn apply<S: Schema>(
         return Ok(Err(refused));
     }
     counts.change(Some(before), S::state(&row.course));
+    row.end_if(S::change(operation));
     if superseded {
         return Ok(Ok(()));
     }
