@@ -8,8 +8,8 @@ use std::path::Path;
 use norfab_jobs::*;
 use samples::*;
 
-/// Jobs that the operations are about: few, so that they meet.
-const JOBS: usize = 6;
+/// Jobs that the operations are about: few, so that they meet, and enough for new ones after a crash.
+const JOBS: usize = 25;
 
 /// Lists of operations that are tried.
 const SEEDS: u64 = 60;
