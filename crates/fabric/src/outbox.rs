@@ -99,6 +99,8 @@ impl Outbox {
 
     /// Hands over as much as the link takes. Errors: the link is broken.
     pub(crate) fn flush(&mut self, now: Instant, link: &mut dyn DealerLink) -> Result<(), LinkError> {
+        // Before anything can fail: a time that has passed must not wake the owner again and again.
+        self.company_until = self.company_until.filter(|until| *until > now);
         for urgent in [&mut self.first, &mut self.beat] {
             if let Some(frames) = urgent {
                 if !hand_over(link, frames, &mut self.failures)? {
@@ -107,10 +109,9 @@ impl Outbox {
                 *urgent = None;
             }
         }
-        if self.company_until.is_some_and(|until| until > now) {
+        if self.company_until.is_some() {
             return Ok(());
         }
-        self.company_until = None;
         while let Some(waiting) = self.queue.front() {
             if !hand_over(link, &waiting.frames, &mut self.failures)? {
                 return Ok(());

@@ -42,13 +42,14 @@ impl Lent {
         Arc::new(Self { bytes: AtomicUsize::new(0), max, total })
     }
 
-    /// Whether there is room for so many bytes more. Where nothing is lent, anything has room.
+    /// Whether there is room for so many bytes more. For a peer to which nothing is lent anything has room: others that do not
+    /// read are not its fault, and a body that goes to a thousand peers is in memory once, although it counts for each.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        let fits = |lent: &AtomicUsize, max: usize| match lent.load(Ordering::SeqCst) {
+        let fits = |lent: usize, max: usize| lent.saturating_add(bytes) <= max;
+        match self.bytes.load(Ordering::SeqCst) {
             0 => true,
-            lent => lent.saturating_add(bytes) <= max,
-        };
-        fits(&self.bytes, self.max) && fits(&self.total.bytes, self.total.max)
+            lent => fits(lent, self.max) && fits(self.total.bytes.load(Ordering::SeqCst), self.total.max),
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

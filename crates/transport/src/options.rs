@@ -15,8 +15,8 @@ pub const QUEUE_MESSAGES: u32 = 10_000;
 /// broker could not hand to a client is asked for again.
 pub const QUEUE_BYTES: usize = 256 << 20;
 
-/// The same for all peers of one socket. Peers that read nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`], so nobody has
-/// to wait for long because of others.
+/// The same for all peers of one socket, but for the first frames of a peer to which nothing else is lent. Peers that read
+/// nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`].
 pub const QUEUE_BYTES_TOTAL: usize = 1 << 30;
 
 /// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.

@@ -171,10 +171,18 @@ impl Run {
                 mailbox.close();
             }
         }
+        self.storing.close();
+        // What was stored in the last moment will be posted by the next client of this name: it was taken.
+        for answer in self.inbox.take() {
+            if let StoreAnswer::Confirmed(Confirmation { token, outcome: Ok(()) }) = answer {
+                for mailbox in self.mailboxes.get(&token.0).into_iter().flatten() {
+                    mailbox.put(JobUpdate::Stored);
+                }
+            }
+        }
         for mailbox in self.mailboxes.values().flatten() {
             mailbox.close();
         }
-        self.storing.close();
         self.link.close(LINGER);
     }
 

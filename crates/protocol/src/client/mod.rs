@@ -26,8 +26,13 @@ use crate::timer::Timers;
 use job::{Around, Job};
 
 /// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
-/// proxy that keeps ours open, looks alive for ever. Some POSTs or GETs are repeated within this time.
-pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// proxy that keeps ours open, looks alive for ever. A word waits behind whatever message is under way, and only whole messages
+/// are seen, so it must be longer than the largest takes on a slow line: 128 MiB at 5 Mbit/s are 215 s.
+pub const SILENCE_MAX: Duration = Duration::from_secs(300);
+
+/// How long after a connection a job for `any` that may have been posted on an earlier one is left alone. The broker may be a new
+/// one, to which workers come back one by one: those that are asked who has the job must be all of them.
+pub const RETURN_TIME: Duration = Duration::from_secs(5);
 
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
@@ -130,7 +135,8 @@ impl Client {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                job.next_post = Some(at);
+                let any = job.request.target == Target::Any;
+                job.next_post = Some(if any { at + RETURN_TIME } else { at });
             }
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);

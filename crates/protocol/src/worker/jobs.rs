@@ -22,7 +22,9 @@ const COPIED_BYTES_MAX: usize = 4 << 10;
 impl Worker {
     pub(super) fn post(&mut self, now: Instant, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
-        if let Some(active) = self.jobs.get(&job) {
+        if let Some(active) = self.jobs.get_mut(&job) {
+            // Somebody else asks too, who may need the word that the job was taken.
+            active.fabric &= active.client == client;
             // The 201 of a job that is being stored comes when it is.
             if active.phase != Phase::Storing {
                 self.accept(client, job);

@@ -161,8 +161,10 @@ impl Worker {
         self.last_connect = Some(now);
         self.reconnect_at = None;
         self.hear(now);
-        self.line_busy_until = now;
         self.keepalive.restart(now);
+        // Large results that waited for the connection leave on it right away.
+        self.line_busy_until = self.line_busy_until.max(now);
+        self.keepalive.extend(self.line_busy_until);
         self.send_ready();
     }
 
