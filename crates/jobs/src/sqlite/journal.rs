@@ -22,6 +22,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Number, length and checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4;
 
+/// Records as they were noted, in their order.
+pub(super) type Records = Vec<Vec<u8>>;
+
 /// Where a database stands: what it knows of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
@@ -35,7 +38,7 @@ pub(super) struct Mark {
 #[derive(Debug, Default)]
 struct Contents {
     /// The records that the database does not have, in their order.
-    records: Vec<Vec<u8>>,
+    records: Records,
     /// Number of the last record that can be read; 0 for none.
     last: u64,
     /// Bytes up to the end of that record.
@@ -63,7 +66,7 @@ impl Journal {
         wait: bool,
         failed: impl Fn(io::Error) -> Error,
         mark: impl FnOnce() -> Result<Mark, Error>,
-    ) -> Result<Option<(Self, Vec<Vec<u8>>)>, Error> {
+    ) -> Result<Option<(Self, Records)>, Error> {
         let Some(mut file) = lock(path, wait).map_err(&failed)? else { return Ok(None) };
         let Mark { applied, seed } = mark()?;
         let mut bytes = Vec::new();
@@ -143,7 +146,7 @@ fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
 
 /// Reads the records that the database does not have from a journal that another process may be writing. Called while the
 /// database is locked, so that none of them goes into it meanwhile.
-pub(super) fn read_beside(path: &Path, mark: Mark) -> io::Result<Vec<Vec<u8>>> {
+pub(super) fn read_beside(path: &Path, mark: Mark) -> io::Result<Records> {
     let mut bytes = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?,
@@ -192,7 +195,7 @@ mod tests {
 
     const SEED: i64 = -7;
 
-    fn open(path: &Path, applied: u64) -> Option<(Journal, Vec<Vec<u8>>)> {
+    fn open(path: &Path, applied: u64) -> Option<(Journal, Records)> {
         Journal::open(path, false, |error| error, || Ok(Mark { applied, seed: SEED })).expect("a file")
     }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 
-use super::journal::{JOURNAL_BYTES_MAX, Journal, Mark, read_beside};
+use super::journal::{JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
 use super::open::{Kind, beside, file_error};
 use super::record::Recorded;
 use super::rows::{Change, JobRow, Rows, superseded};
@@ -321,7 +321,7 @@ fn mark(database: &Database) -> Result<Mark, StoreError> {
 }
 
 /// The operations of a journal's records.
-fn operations<S: Schema>(path: &Path, records: Vec<Vec<u8>>) -> Result<Vec<S::Operation>, StoreError> {
+fn operations<S: Schema>(path: &Path, records: Records) -> Result<Vec<S::Operation>, StoreError> {
     let mut operations = Vec::new();
     for record in records {
         let mut record = &record[..];

@@ -529,6 +529,10 @@ impl Client {
         let Some(mut job) = self.jobs.remove(id) else {
             return;
         };
+        if self.jobs.is_empty() {
+            // Nobody waits for a word any more.
+            self.silent_since = None;
+        }
         self.timers.remove(id);
         if job.posts > 0 || job.dispatched().is_some() {
             self.in_flight = self.in_flight.saturating_sub(1);
