@@ -214,6 +214,18 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
 }
 
 #[test]
+fn sigterm_says_the_same_without_a_line_for_the_terminal() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let run = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q"]);
+    eventually("the job runs", || marker.exists());
+    let ended = run.stop(Signal::TERM);
+    std::fs::remove_file(&marker).expect("it is there");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(143), ""));
+    assert!(ended.stderr.starts_with("interrupted: job "), "{ended:?}");
+}
+
+#[test]
 fn clients_at_the_same_time_have_names_of_their_own() {
     let (lab, _up) = Lab::up();
     let marker = lab.path("held");
