@@ -91,7 +91,11 @@ impl Site {
         known.map_err(|error| match error {
             KeyError::BrokerKeyUnknown { .. } if self.starts_broker() => Failure::new(
                 Code::Unreachable,
-                "the broker of this inventory has not run yet, so it has no keys: start it here with 'norfab up', or with 'norfab broker'",
+                format!(
+                    "the broker of this inventory has not run yet, there are no keys in {}: start it with 'norfab up'; if it runs \
+                     with another --base-dir, give its key with --broker-key",
+                    self.directories.broker().display()
+                ),
             ),
             KeyError::BrokerKeyUnknown { .. } if !self.has_inventory() => Failure::configuration(
                 "the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, \
