@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::Command;
 
-use crate::process::{cargo, root, target, tracked_files, works};
+use crate::process::{cargo, root, run_quietly, target, tracked_files, works};
 use crate::{COMMANDS, Failure};
 
-/// Checks every Markdown file. Needs the debug build of the binary if a document shows one of its commands.
+/// Checks every Markdown file. Builds the binary, whose commands documents show.
 pub fn check() -> Result<(), Failure> {
     let mut wrong = Vec::new();
     let mut subcommands: Vec<(String, String)> = Vec::new();
@@ -32,6 +32,9 @@ pub fn check() -> Result<(), Failure> {
             }
         }
     }
+    // The README's first command, and the binary that is asked about the others.
+    println!("building the norfab command, whose commands are checked");
+    run_quietly(&mut cargo(["build", "--quiet", "--locked", "--package", "norfab", "--bin", "norfab"]))?;
     let binary = target().join("debug/norfab");
     subcommands.sort();
     subcommands.dedup();
@@ -40,7 +43,6 @@ pub fn check() -> Result<(), Failure> {
             wrong.push(format!("{file}: `norfab {name} --help` does not work"));
         }
     }
-    // The README's first command.
     if !works(&mut cargo(["run", "--quiet", "--locked", "--", "--version"])) {
         wrong.push(
             "README.md: `cargo run` does not run the norfab command: see default-members in Cargo.toml".to_owned(),

@@ -24,7 +24,11 @@ pub fn check() -> Result<(), Failure> {
     }
     let wrong = judge(&versions, ALLOWED);
     if wrong.is_empty() {
-        println!("{} packages in the binary, {} of them in two versions", reachable.len(), ALLOWED.len());
+        println!(
+            "{} packages in the binary and its build, {} of them allowed in two versions",
+            reachable.len(),
+            ALLOWED.len()
+        );
         return Ok(());
     }
     Err(format!(

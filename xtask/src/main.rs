@@ -39,7 +39,17 @@ fn main() -> ExitCode {
     let mut words = env::args().skip(1);
     let command = words.next().unwrap_or_default();
     let arguments: Vec<String> = words.collect();
+    // `test` lists its steps itself, and the simulation its arguments.
+    let asks_help = arguments.iter().any(|word| matches!(word.as_str(), "--help" | "-h"));
     let done = match command.as_str() {
+        known
+            if asks_help
+                && !matches!(known, "test" | "simulate")
+                && COMMANDS.iter().any(|(name, ..)| *name == known) =>
+        {
+            print!("{}", usage_of(known));
+            Ok(())
+        }
         "test" => test::command(&arguments),
         "licences" => no_arguments(&arguments).and_then(|()| licences::check()),
         "duplicates" => no_arguments(&arguments).and_then(|()| duplicates::check()),
@@ -71,6 +81,11 @@ fn usage() -> String {
         text += &format!("  {:<44} {purpose}\n", format!("{name} {arguments}"));
     }
     text
+}
+
+fn usage_of(command: &str) -> String {
+    let shown = COMMANDS.iter().filter(|(name, ..)| *name == command);
+    shown.map(|(name, arguments, purpose)| format!("usage: cargo xtask {name} {arguments}\n  {purpose}\n")).collect()
 }
 
 fn no_arguments(arguments: &[String]) -> Result<(), Failure> {

@@ -70,6 +70,11 @@ pub fn command(arguments: &[String]) -> Result<(), Failure> {
                 }
                 only.push(name.as_str());
             }
+            "--help" | "-h" => {
+                println!("usage: cargo xtask test [--keep-going] [--only STEP]...\n\nsteps, in their order:");
+                STEPS.iter().for_each(|step| println!("  {:<12} {}", step.name, step.what));
+                return Ok(());
+            }
             other => {
                 return Err(format!("unknown argument {other:?}; known are --keep-going and --only STEP"));
             }

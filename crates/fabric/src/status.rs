@@ -51,14 +51,16 @@ impl LinkState {
             )),
             Self::Refused { endpoint, fingerprint, reason } => {
                 let expected = match fingerprint {
-                    Some(fingerprint) => format!(" (expected key fingerprint {fingerprint})"),
-                    None => String::new(),
+                    Some(fingerprint) if *reason != RefusedReason::NotAdmitted => {
+                        format!(" (expected key fingerprint {fingerprint})")
+                    }
+                    _ => String::new(),
                 };
                 let hint = match reason {
                     // A broker with another key closes the connection; which of the two that looks like depends on timing.
                     RefusedReason::WrongKey | RefusedReason::NoHandshake if fingerprint.is_some() => {
                         "compare with 'norfab broker-key' on its host and correct --broker-key or broker.shared_key in inventory.yaml; \
-                         if that broker does not encrypt, set broker.zmq_auth to false"
+                         if that broker does not encrypt, set broker.zmq_auth to false; another broker may listen at this port"
                     }
                     RefusedReason::NotAdmitted => "see broker.ip_allowlist in the inventory.yaml of its host",
                     _ => "compare broker.endpoint and broker.zmq_auth in inventory.yaml on both sides",

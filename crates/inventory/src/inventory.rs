@@ -9,11 +9,12 @@ use crate::broker::Broker;
 use crate::dotenv;
 use crate::error::{InventoryError, ValueProblem};
 use crate::key_path::{KeyPath, Lines};
-use crate::location::Source;
+use crate::location::{Location, Source};
 use crate::section::{Origin, Section};
 use crate::template::Environment;
 use crate::text_file;
 use crate::topology::{Topology, TopologyWorker};
+use crate::unknown_key::{misspelt_endpoint, unknown_keys};
 use crate::warning::Warning;
 use crate::worker_data::FILESHARING_WORKER;
 
@@ -124,6 +125,12 @@ impl Inventory {
             }
             Section::of(origin, &root, name)?;
         }
+        if let Some(Value::Object(topology)) = root.get_mut("topology")
+            && let Some(workers @ Value::Null) = topology.get_mut("workers")
+        {
+            *workers = Value::Array(Vec::new());
+        }
+        parts.warnings.extend(unknown_keys(origin, &root));
         let broker = Broker::read(Section::of(origin, &root, "broker")?.as_ref())?;
         let topology = Topology::read(Section::of(origin, &root, "topology")?.as_ref(), &mut parts.warnings)?;
         Ok(Self {
@@ -171,6 +178,13 @@ impl Inventory {
                 ValueProblem::Missing { example: "`endpoint: tcp://127.0.0.1:5555` to the broker section" },
             )
         })
+    }
+
+    /// The key of the broker section that was meant to be `endpoint`, and where it stands, if there is one.
+    pub fn misspelt_endpoint(&self) -> Option<(Location, &str)> {
+        let section = Section::of(self.origin(), &self.root, "broker").ok().flatten()?;
+        let key = misspelt_endpoint(&section)?;
+        Some((self.origin().location(&section.path.key(key)), key))
     }
 
     /// What relative paths count from, absolute.

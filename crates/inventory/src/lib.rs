@@ -26,6 +26,7 @@ mod section;
 pub mod template;
 mod text_file;
 mod topology;
+mod unknown_key;
 mod warning;
 mod worker_data;
 pub mod yaml;

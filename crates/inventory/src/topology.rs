@@ -14,6 +14,12 @@ use crate::worker_data::FILESHARING_WORKER;
 /// How long a group of workers may take to start, unless the inventory says otherwise; NorFab's default.
 pub const WORKERS_INIT_TIMEOUT: Duration = Duration::from_secs(300);
 
+/// The keys of the section.
+pub(crate) const TOPOLOGY_KEYS: &[&str] = &["broker", "workers", "workers_start_interval", "workers_init_timeout"];
+
+/// The keys of a worker in it.
+pub(crate) const WORKER_KEYS: &[&str] = &["depends_on"];
+
 /// A worker to start and what must run before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyWorker {

@@ -50,6 +50,13 @@ pub enum WarningKind {
     More,
     /// A line of the `.env` file that is no assignment: skipped.
     DotenvLineSkipped,
+    /// A key that nothing here or in NorFab reads: it has no effect.
+    UnknownKey {
+        /// The known key that is most like it, if one is.
+        nearest: Option<&'static str>,
+        /// The keys that are known there.
+        known: &'static [&'static str],
+    },
     /// A worker is listed twice in the topology: its dependencies were joined.
     WorkerListedTwice {
         /// The name of the worker.
@@ -87,6 +94,12 @@ impl fmt::Display for Warning {
             }
             WarningKind::More => formatter.write_str("further warnings of this file are not shown"),
             WarningKind::DotenvLineSkipped => formatter.write_str("not an assignment like NAME=value, skipped"),
+            WarningKind::UnknownKey { nearest: Some(nearest), .. } => {
+                write!(formatter, "not a known key, it has no effect: did you mean {nearest}?")
+            }
+            WarningKind::UnknownKey { nearest: None, known } => {
+                write!(formatter, "not a known key, it has no effect: known are {}", known.join(", "))
+            }
             WarningKind::WorkerListedTwice { worker } => {
                 write!(formatter, "worker {worker:?} is listed twice: its dependencies are joined, remove one of them")
             }

@@ -126,6 +126,39 @@ fn what_an_inventory_does_not_say_has_the_defaults() {
 }
 
 #[test]
+fn workers_with_nothing_below_are_none() {
+    let inventory = load("topology:\n  broker: true\n  workers:\n").unwrap();
+    assert_eq!(inventory.topology.workers, []);
+    let shown = inventory.with_builtin_filesharing().masked();
+    assert_eq!(shown["topology"]["workers"], json!(["filesharing-worker-1"]));
+}
+
+#[test]
+fn keys_that_nobody_reads_are_warned_about_with_the_key_that_was_meant() {
+    let told = |text: &str| -> Vec<String> {
+        load(text).unwrap().warnings.iter().map(|warning| warning.to_string()).collect()
+    };
+    let known = "broker: {endpoint: 'tcp://a:1', zmq_auth: true, ip_allowlist: ['*']}\nworkers: {}\ntopology: {workers_start_interval: 1}\n\
+                 logging: {root: {level: INFO}, log_events: true}\nclient: {agent_profiles: {}}\nhooks: {startup: []}\nplugins: {a: {}}\n\
+                 jinja2_filters: {}\nx-common: &a {b: 1}\n";
+    assert_eq!(told(known), Vec::<String>::new());
+    let warnings = told(
+        "broker:\n  endpiont: tcp://a:1\n  port: 1\ntopology:\n  worker: [a]\n  workers:\n    - b: {dependson: [a]}\nworker: {}\n",
+    );
+    let expected = [
+        "inventory.yaml:8: worker: not a known key, it has no effect: did you mean workers?",
+        "inventory.yaml:2: broker.endpiont: not a known key, it has no effect: did you mean endpoint?",
+        "inventory.yaml:3: broker.port: not a known key, it has no effect: known are endpoint, zmq_auth, shared_key, curve_public_key, ip_allowlist",
+        "inventory.yaml:5: topology.worker: not a known key, it has no effect: did you mean workers?",
+        "inventory.yaml:7: topology.workers[0].b.dependson: not a known key, it has no effect: did you mean depends_on?",
+    ];
+    assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(warning.ends_with(expected), "{warning}");
+    }
+}
+
+#[test]
 fn errors_name_file_line_key_value_and_what_to_do() {
     for (text, expected) in [
         (
@@ -149,10 +182,6 @@ fn errors_name_file_line_key_value_and_what_to_do() {
         (
             "topology:\n  workers: a\n",
             "inventory.yaml:2: topology.workers: expected a list of worker names, found text \"a\"",
-        ),
-        (
-            "topology:\n  workers:\n",
-            "inventory.yaml:2: topology.workers: expected a list of worker names, found nothing",
         ),
         (
             "topology:\n  workers:\n    - a\n    - 12\n",
@@ -270,7 +299,7 @@ fn two_names_for_the_broker_key_must_agree() {
 
 #[test]
 fn warnings_name_what_yaml_1_2_would_read_and_what_is_twice() {
-    let text = "broker:\n  zmq_auth: yes\nworkers:\n  w:\n    - mode: 0755\n      at: 1:30\n      n: 1_000\n      on: 1\n      quoted: \"yes\"\n      fine: true\nworkers:\n  x: []\nbig: 99999999999999999999\nno_number: .nan\n";
+    let text = "broker:\n  zmq_auth: yes\nworkers:\n  w:\n    - mode: 0755\n      at: 1:30\n      n: 1_000\n      on: 1\n      quoted: \"yes\"\n      fine: true\nworkers:\n  x: []\nx-big: 99999999999999999999\nx-no_number: .nan\n";
     assert_eq!(
         warnings(text),
         [
@@ -280,8 +309,8 @@ fn warnings_name_what_yaml_1_2_would_read_and_what_is_twice() {
             "inventory.yaml:7: workers.w[0].n: 1_000 is read as 1000 (YAML 1.1); YAML 1.2 reads \"1_000\": write 1000 or quote it",
             "inventory.yaml:8: workers.w[0]: on is read as true (YAML 1.1); YAML 1.2 reads \"on\": write true or quote it",
             "inventory.yaml:11: workers: duplicate key, already on line 3: the last one counts, remove one of them",
-            "inventory.yaml:13: big: 99999999999999999999 does not fit into 64 bits and is read as text: quote it",
-            "inventory.yaml:14: no_number: .nan has no spelling in JSON and is read as null: quote it to keep the text",
+            "inventory.yaml:13: x-big: 99999999999999999999 does not fit into 64 bits and is read as text: quote it",
+            "inventory.yaml:14: x-no_number: .nan has no spelling in JSON and is read as null: quote it to keep the text",
         ]
     );
     assert_eq!(
@@ -290,7 +319,7 @@ fn warnings_name_what_yaml_1_2_would_read_and_what_is_twice() {
             "inventory.yaml:5: topology.workers[2]: worker \"a\" is listed twice: its dependencies are joined, remove one of them"
         ]
     );
-    assert_eq!(warnings(&"- yes\n".repeat(300).replace("- ", "  - ").replacen("  - yes\n", "a:\n", 1)).len(), 101);
+    assert_eq!(warnings(&"- yes\n".repeat(300).replace("- ", "  - ").replacen("  - yes\n", "x-a:\n", 1)).len(), 101);
 }
 
 #[test]

@@ -115,6 +115,7 @@ pub enum Command {
         timeout: Duration,
     },
     /// Files that workers share
+    #[command(after_help = "Which files there are: norfab run filesharing list_files url=nf://")]
     Files {
         /// What to do with them
         #[command(subcommand)]
@@ -169,7 +170,7 @@ pub struct RunArgs {
     /// Which workers: any, all, or names with commas
     #[arg(short, long, default_value = "all", value_name = "any|all|A,B")]
     pub workers: String,
-    /// How long to wait, such as 90s, 10m, 2h
+    /// How long to wait, such as 90s, 10m, 2h; a plain number is seconds
     #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
     /// Submit and do not wait
@@ -208,9 +209,16 @@ pub enum FilesCommand {
         url: String,
         /// Where to; its own name in the current folder unless given, '-' for standard output
         dest: Option<PathBuf>,
-        /// How long to wait, such as 90s, 10m, 2h
+        /// How long to wait, such as 90s, 10m, 2h; a plain number is seconds
         #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
+    },
+    /// Says how files are listed: many come to it first.
+    #[command(hide = true, alias = "ls")]
+    List {
+        /// What was to be listed
+        #[arg(default_value = "nf://")]
+        url: String,
     },
 }
 

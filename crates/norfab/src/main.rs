@@ -13,12 +13,16 @@ mod services;
 mod signals;
 mod site;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let args = args::Args::parse();
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return told(&error),
+    };
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .thread_stack_size(THREAD_STACK_BYTES)
@@ -35,6 +39,20 @@ fn main() -> ExitCode {
     // A blocking task that nobody can stop must not keep the process alive.
     runtime.shutdown_background();
     code.into()
+}
+
+/// Shows help, the version, or what is wrong with the command line, and returns the exit code.
+fn told(shown: &clap::Error) -> ExitCode {
+    let written = shown.print().and_then(|()| std::io::stdout().flush());
+    match written {
+        // A reader that has seen enough (`| head`) is no error.
+        Err(error) if !shown.use_stderr() && error.kind() != ErrorKind::BrokenPipe => {
+            printer::error(&format!("cannot write to standard output: {error}"));
+            exit::Code::Failed.into()
+        }
+        _ if shown.use_stderr() => exit::Code::Usage.into(),
+        _ => exit::Code::Ok.into(),
+    }
 }
 
 /// Threads that drive tasks. Tasks of services wait more than they compute; what computes or blocks has threads of its own.

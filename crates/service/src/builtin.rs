@@ -14,7 +14,7 @@ use crate::view::{JobDetailsQuery, JobFilter, LOG_RECORDS_DEFAULT, LogFilter};
 
 mod echo;
 mod fetched_files;
-mod shell;
+pub(crate) mod shell;
 
 pub use fetched_files::FETCHED_ENTRIES_MAX;
 pub use shell::{SHELL_OUTPUT_BYTES_MAX, TERMINATION_GRACE};

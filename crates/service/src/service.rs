@@ -79,7 +79,14 @@ impl Service {
     /// The error for a task that does not exist.
     pub(crate) fn unknown(&self, name: &str) -> TaskError {
         let names: Vec<&str> = self.tasks.keys().map(TaskName::as_str).collect();
-        TaskError::new(format!("service '{}' has no task {name:?}: its tasks are {}", self.name, names.join(", ")))
+        // It is documented, but most workers do not have it.
+        let hint = if name == builtin::shell::NAME {
+            "; a worker has this one where its inventory says run_shell_cmd: true"
+        } else {
+            ""
+        };
+        let names = names.join(", ");
+        TaskError::new(format!("service '{}' has no task {name:?}: its tasks are {names}{hint}", self.name))
     }
 }
 

@@ -10,10 +10,12 @@ use crate::site::Site;
 pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
     let site = Site::load(global)?;
     if !site.encrypted() {
-        return Err(Failure::configuration(if site.inventory().is_ok_and(|inventory| !inventory.broker.zmq_auth) {
+        let in_inventory = site.inventory().is_ok_and(|inventory| !inventory.broker.zmq_auth);
+        return Err(Failure::configuration(if in_inventory {
             "this broker does not encrypt (broker.zmq_auth is false in inventory.yaml): it has no key to show"
+                .to_owned()
         } else {
-            "--broker-key none says that the broker does not encrypt: without it its key is shown"
+            format!("{} none says that the broker does not encrypt: without it its key is shown", site.key_option())
         }));
     }
     let (secret_file, public_file) = site.broker_key_files();

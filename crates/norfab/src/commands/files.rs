@@ -1,7 +1,7 @@
 //! `norfab files`: files that workers share.
 
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::printer;
 pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure> {
     match command {
         FilesCommand::Get { url, dest, timeout } => get(global, &url, dest, timeout).await,
+        FilesCommand::List { url } => Err(Failure::usage(format!(
+            "files are listed by their service: norfab run filesharing list_files url={url} (or 'walk', for folders in it as well)"
+        ))),
     }
 }
 
@@ -40,7 +43,7 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
     let fetched = fetched.map_err(|error| match &error {
         // The broker found nobody; its words name no way out.
         FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => Failure::failed(
-            "no file sharing worker is registered: 'norfab up' starts one with the broker, 'norfab workers' shows who is there",
+            "no file sharing worker can be reached: 'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there",
         ),
         FetchError::TimedOut { .. } => Failure::new(Code::TimedOut, format!("{error}: give it longer with --timeout")),
         FetchError::Url(_) => Failure::usage(error.to_string()),
@@ -49,9 +52,12 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
     })?;
     if to_stdout {
         let mut file = File::open(&target).map_err(Failure::failed)?;
-        match std::io::copy(&mut file, &mut std::io::stdout().lock()) {
+        let mut out = std::io::stdout().lock();
+        match std::io::copy(&mut file, &mut out).and_then(|_| out.flush()) {
             // A reader that has seen enough (`| head`) is no error.
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(Failure::failed(error)),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                return Err(Failure::failed(format!("cannot write to standard output: {error}")));
+            }
             _ => return Ok(Code::Ok),
         }
     }

@@ -26,7 +26,32 @@ pub fn run(global: &Global, dir: &Path, force: bool) -> Result<Code, Failure> {
         printer::line(&format!("wrote {file}"));
     }
     printer::line("");
-    let next = if dir == Path::new(".") { String::new() } else { format!("cd {} && ", dir.display()) };
+    let next = if dir == Path::new(".") { String::new() } else { format!("cd {} && ", quoted(dir)) };
     printer::line(&format!("next: {next}norfab up"));
     Ok(Code::Ok)
+}
+
+/// A folder as a shell takes it.
+fn quoted(dir: &Path) -> String {
+    let text = dir.display().to_string();
+    let plain = |character: char| character.is_alphanumeric() || "/._-".contains(character);
+    match text.chars().all(plain) {
+        true if !text.starts_with('-') => text,
+        _ => format!("-- '{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_named_so_that_a_shell_takes_it() {
+        for (dir, shown) in
+            [("lab", "lab"), ("/a/b-1.c", "/a/b-1.c"), ("my lab", "-- 'my lab'"), ("it's", "-- 'it'\\''s'")]
+        {
+            assert_eq!(quoted(Path::new(dir)), shown);
+        }
+        assert_eq!(quoted(Path::new("-x")), "-- '-x'");
+    }
 }

@@ -19,7 +19,7 @@ use crate::site::{ClientSlot, Site};
 
 pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
-    let mut site = Site::load(global)?;
+    let mut site = Site::load_worked_in(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
     match &words.uuid {
         None => list(global, &site, words.last),

@@ -172,12 +172,34 @@ fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
         && report.errors.iter().any(|error| error.contains("failed to target workers"))
     {
         let whom = match workers {
-            "all" | "any" => format!("service '{service}' has no workers"),
-            names => format!("service '{service}' has no worker {names}"),
+            "all" | "any" => format!("service '{service}' has no worker that can be reached"),
+            names => format!("service '{service}' has no worker {names} that can be reached"),
         };
-        return vec![format!("{whom}: 'norfab workers' shows those that are registered")];
+        let hint = pattern_hint(workers);
+        return vec![format!("{whom}: 'norfab workers' shows those that are registered{hint}")];
     }
     report.errors.clone()
+}
+
+/// What to say of names with the characters of patterns, which the inventory has and targets have not.
+fn pattern_hint(names: &str) -> &'static str {
+    if names.contains(['*', '?']) { "; names stand as they are, * and ? have no meaning in them" } else { "" }
+}
+
+/// What to write where a worker refused an argument because it came as a text: `key=1` is one.
+fn typing_hint(words: &[String], errors: &[String]) -> Option<String> {
+    words.iter().find_map(|word| {
+        let (key, text) = word.split_once('=')?;
+        // `key:=` is JSON already, and what is no JSON would not be more.
+        let is_json = !key.ends_with(':') && serde_json::from_str::<Value>(text).is_ok();
+        let refused = format!("argument '{key}': expected ");
+        let wants_other = |error: &String| {
+            let after = error.split_once(refused.as_str()).map(|(_, after)| after);
+            after.is_some_and(|after| !after.starts_with("a string") && !after.starts_with("a text"))
+        };
+        (is_json && errors.iter().any(wants_other))
+            .then(|| format!("{key}={text} is a text: write {key}:={text} for what is none"))
+    })
 }
 
 /// The exit code of a job that ended.
@@ -202,10 +224,14 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>, Failure> {
         let (key, value) = match (word.find(":="), word.find('=')) {
             (Some(at), Some(equals)) if at < equals => {
                 let text = &word[at + 2..];
+                let key = &word[..at];
                 let value = serde_json::from_str(text).map_err(|error| {
-                    Failure::usage(format!("argument '{word}': the part after := is not JSON: {error}"))
+                    // What begins like this was meant to be JSON.
+                    let meant = text.starts_with(['{', '[', '"']);
+                    let hint = if meant { String::new() } else { format!("; if it is a text, write {key}={text}") };
+                    Failure::usage(format!("argument '{word}': the part after := is not JSON: {error}{hint}"))
                 })?;
-                (&word[..at], value)
+                (key, value)
             }
             (_, Some(equals)) => (&word[..equals], Value::String(word[equals + 1..].to_owned())),
             (_, None) => {
@@ -240,6 +266,7 @@ mod tests {
         );
         assert!(read(&["a"]).is_err_and(|text| text.contains("'a'")));
         assert!(read(&["a:={nope"]).is_err_and(|text| text.contains("not JSON")));
+        assert!(read(&["url:=nf://a"]).is_err_and(|text| text.ends_with("if it is a text, write url=nf://a")));
         assert!(read(&["=x"]).is_err());
         assert!(read(&["a=1", "a=2"]).is_err_and(|text| text.contains("twice")));
     }

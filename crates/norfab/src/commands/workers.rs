@@ -22,6 +22,10 @@ pub async fn run(global: &Global, service: Option<&str>) -> Result<Code, Failure
     let rows = rows(answer?)?;
     if global.json {
         printer::json(&Value::Array(rows));
+    } else if let (Some(service), []) = (service, &rows[..]) {
+        printer::remark(&format!("service '{service}' has no workers: 'norfab workers' shows those of all services"));
+    } else if rows.is_empty() {
+        printer::remark("no worker is registered");
     } else {
         printer::table(&COLUMNS, &rows);
     }

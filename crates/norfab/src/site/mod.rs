@@ -3,6 +3,7 @@
 mod client;
 mod folder_lock;
 mod information;
+mod keys;
 mod refusals;
 mod told;
 mod worker;
@@ -13,15 +14,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use norfab_fabric::LinkState;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
 use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology};
 use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_service::LogFilter;
 use norfab_transport::{
-    AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, KeyPair, PublicKey, Router, RouterOptions,
-    certificate,
+    AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, Router, RouterOptions,
 };
 use serde_json::Value;
 
@@ -54,6 +53,8 @@ pub struct Site {
     endpoint: Option<String>,
     /// The broker's public key as the command line has it.
     given_key: Option<String>,
+    /// Whether that is from the environment.
+    key_from_environment: bool,
     /// The broker's public key as the inventory has it.
     listed_key: Option<String>,
     encrypted: bool,
@@ -72,11 +73,28 @@ impl Site {
         Self::load_with(global, |_| false)
     }
 
+    /// As [`Site::load`], for what may do without a broker: a folder that was worked in needs neither inventory nor endpoint.
+    pub fn load_worked_in(global: &Global) -> Result<Self, Failure> {
+        let base_dir = given(global.base_dir.as_ref()).map_or_else(|| PathBuf::from("."), PathBuf::from);
+        match Self::inventory_file(global) {
+            Err(_) if Directories::new(&base_dir).files().is_dir() => Self::of_file(global, None, |_| false),
+            file => Self::of_file(global, file?, |_| false),
+        }
+    }
+
     /// As [`Site::load`]; where `file_sharing` says so, the inventory has the built-in file sharing.
     pub fn load_with(global: &Global, file_sharing: impl FnOnce(&Topology) -> bool) -> Result<Self, Failure> {
+        Self::of_file(global, Self::inventory_file(global)?, file_sharing)
+    }
+
+    fn of_file(
+        global: &Global,
+        file: Option<PathBuf>,
+        file_sharing: impl FnOnce(&Topology) -> bool,
+    ) -> Result<Self, Failure> {
         let quiet = global.quiet > 0;
         let base_dir = given(global.base_dir.as_ref()).map(PathBuf::from);
-        let inventory = match Self::inventory_file(global)? {
+        let inventory = match file {
             None => None,
             Some(file) => {
                 let options = LoadOptions { env: environment(), env_override: true, base_dir: base_dir.clone() };
@@ -95,14 +113,23 @@ impl Site {
             None => base_dir.unwrap_or_else(|| PathBuf::from(".")),
         };
         let base_dir = std::path::absolute(base_dir).map_err(Failure::configuration)?;
+        if base_dir.exists() && !base_dir.is_dir() {
+            return Err(Failure::configuration(format!(
+                "{} is no folder, and keys, jobs and logs go below it: correct --base-dir",
+                base_dir.display()
+            )));
+        }
         let of_inventory = inventory.as_ref().map(|inventory| &inventory.broker);
         let given_key = given(global.broker_key.as_ref());
         let plain = given_key.as_deref() == Some(NO_KEY);
+        let key_from_environment = std::env::var_os(keys::KEY_VARIABLE)
+            .is_some_and(|text| given_key.as_deref().is_some_and(|given| text == given));
         let encrypted = !plain && (given_key.is_some() || of_inventory.is_none_or(|broker| broker.zmq_auth));
         Ok(Self {
             directories: Directories::new(&base_dir),
             endpoint: given(global.endpoint.as_ref())
                 .or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone())),
+            key_from_environment,
             given_key: given_key.filter(|_| !plain),
             listed_key: of_inventory.and_then(|broker| broker.public_key.clone()),
             inventory,
@@ -215,9 +242,13 @@ impl Site {
     /// Where the broker is. Errors: nothing says so.
     pub fn endpoint(&self) -> Result<&str, Failure> {
         self.endpoint.as_deref().ok_or_else(|| {
-            Failure::configuration(
-                "nothing says where the broker is: set broker.endpoint in inventory.yaml, or give --endpoint",
-            )
+            let misspelt = self.inventory.as_ref().and_then(|inventory| inventory.misspelt_endpoint());
+            Failure::configuration(match misspelt {
+                Some((location, key)) => format!(
+                    "nothing says where the broker is: {location} has broker.{key}, which is no known key: write endpoint"
+                ),
+                None => "nothing says where the broker is: set broker.endpoint in inventory.yaml, or give --endpoint".to_owned(),
+            })
         })
     }
 
@@ -237,49 +268,10 @@ impl Site {
         self.inventory.as_ref().is_some_and(|inventory| inventory.topology.starts_broker())
     }
 
-    /// What is wrong with a link, and where the key is from that its broker refused: one on this host comes before the
-    /// inventory's.
-    pub fn problem(&self, state: &LinkState) -> Option<String> {
-        let text = state.problem()?;
-        let (_, file) = self.broker_key_files();
-        let of_file = matches!(state, LinkState::Refused { fingerprint: Some(_), .. })
-            && self.given_key.is_none()
-            && (self.listed_key.is_none() || file.exists());
-        if !of_file {
-            return Some(text);
-        }
-        Some(if file.exists() {
-            format!(
-                "{text}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
-                 this host, remove the folder {}",
-                file.display(),
-                self.directories.broker().display()
-            )
-        } else {
-            format!("{text}; the expected key is the copy of an earlier start, as the inventory names none")
-        })
-    }
-
-    /// The broker's keys on this host, made if they are not there.
-    pub fn broker_keys(&self) -> Result<KeyPair, Failure> {
-        KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(Failure::configuration)
-    }
-
-    /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
-    pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
-        let text = self.given_key.as_ref().or(self.listed_key.as_ref());
-        text.map(|text| text.trim().parse()).transpose().map_err(Failure::configuration)
-    }
-
-    /// Where the broker's key files are: private and public.
-    pub fn broker_key_files(&self) -> (PathBuf, PathBuf) {
-        let folder = KeyFolder::new(self.directories.broker());
-        (folder.secret_file(certificate::BROKER), folder.public_file(certificate::BROKER))
-    }
-
-    /// Starts the broker. Errors: the endpoint is not given or in use, keys cannot be read.
+    /// Starts the broker. Errors: the endpoint is not given or in use, keys cannot be read. A broker that cannot start makes no keys:
+    /// they would come before the key in the inventory.
     pub fn start_broker(&self) -> Result<BrokerHandle, Failure> {
-        let keys = if self.encrypted { Some(self.broker_keys()?) } else { None };
+        let endpoint = self.endpoint()?;
         let admission = match &self.inventory {
             Some(inventory) if inventory.broker.ip_allowlist != ["*"] => {
                 let entries = &inventory.broker.ip_allowlist;
@@ -295,8 +287,14 @@ impl Site {
             }
             _ => None,
         };
+        let keys = if self.encrypted {
+            self.check_before_first_keys(endpoint)?;
+            Some(self.broker_keys()?)
+        } else {
+            None
+        };
         let options = RouterOptions { keys, admission, ..RouterOptions::default() };
-        let link = Router::bind(&self.context, self.endpoint()?, options).map_err(Failure::configuration)?;
+        let link = Router::bind(&self.context, endpoint, options).map_err(Failure::configuration)?;
         let information = information::Information { site: self.clone() };
         BrokerHandle::start(BrokerOptions {
             name: BROKER_NAME.to_owned(),
@@ -309,17 +307,17 @@ impl Site {
 
     /// Connects under a name, with the keys in its folder.
     fn dealer(&self, name: &str, folder: &Path) -> Result<Dealer, Failure> {
+        let endpoint = self.endpoint()?;
         let keys = if self.encrypted {
             let own = KeyFolder::new(folder);
             Some(DealerKeys {
-                own: own.load_or_create(name).map_err(Failure::configuration)?,
+                own: own.load_or_create(name).map_err(keys::unusable)?,
                 broker: self.broker_public_key(&own)?,
             })
         } else {
             None
         };
         let options = DealerOptions { keys, ..DealerOptions::default() };
-        let endpoint = self.endpoint()?;
         if endpoint.ends_with(":*") || endpoint.ends_with(":0") {
             return Err(Failure::configuration(format!(
                 "the broker at {endpoint} takes whatever port is free: give the one that it printed with --endpoint, or \
@@ -327,15 +325,6 @@ impl Site {
             )));
         }
         Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(Failure::configuration)
-    }
-
-    /// The command line wins; else a broker on this host is right about its own key.
-    fn broker_public_key(&self, own: &KeyFolder) -> Result<PublicKey, Failure> {
-        if let Some(given) = &self.given_key {
-            return given.trim().parse().map_err(|error| Failure::configuration(format!("--broker-key: {error}")));
-        }
-        let broker = KeyFolder::new(self.directories.broker());
-        own.broker_public_key(&broker, self.listed_key.as_deref()).map_err(Failure::configuration)
     }
 }
 

@@ -91,7 +91,7 @@ fn without_a_file_sharing_worker_nobody_has_it() {
     let _broker = lab.start(&["broker"]);
     let ended = lab.run(&["files", "get", "nf://a"]);
     assert_eq!(ended.code, Some(1));
-    assert_snapshot!(ended.stderr, @"error: no file sharing worker is registered: 'norfab up' starts one with the broker, 'norfab workers' shows who is there");
+    assert_snapshot!(ended.stderr, @"error: no file sharing worker can be reached: 'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there");
 }
 
 #[test]
@@ -159,4 +159,34 @@ fn an_interrupted_transfer_leaves_no_half_file() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
         assert_eq!(lab.names("folder"), Vec::<String>::new());
     }
+}
+
+#[test]
+fn folders_on_the_way_to_a_file_are_made() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a.txt", "a");
+    let ended = lab.run(&["files", "get", "nf://a.txt", "new/folder/copy.txt"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(lab.read("new/folder/copy.txt"), "a");
+}
+
+#[test]
+fn a_full_disk_behind_standard_output_is_named() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a.txt", "a");
+    for arguments in [&["files", "get", "nf://a.txt", "-"][..], &["-h"], &["files", "--help"], &["--version"]] {
+        let mut command = lab.command(arguments);
+        command.stdout(full());
+        let ended = crate::support::Role::spawn(command).end();
+        assert_eq!(ended.code, Some(1), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.starts_with("error: cannot write to standard output: No space left"), "{ended:?}");
+    }
+}
+
+#[test]
+fn whoever_wants_a_list_of_files_is_told_how() {
+    let ended = Lab::empty().run(&["files", "list", "nf://a"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
+    assert!(ended.stderr.contains("norfab run filesharing list_files url=nf://a"), "{ended:?}");
 }

@@ -75,3 +75,16 @@ fn a_job_that_another_process_waits_for_is_waited_for_too() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.json()["status"], "COMPLETED");
 }
+
+#[test]
+fn jobs_are_shown_in_a_folder_that_was_worked_in_without_an_inventory() {
+    let (lab, _up) = Lab::up();
+    let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let elsewhere = Lab::empty();
+    let endpoint = lab.endpoint();
+    let of_broker = ["--endpoint", endpoint.as_str(), "--broker-key", &key];
+    let run = elsewhere.run(&[&["run", "filesharing", "echo"], &of_broker[..]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let jobs = elsewhere.json(&["jobs", "--json"]);
+    assert_eq!(jobs[0]["task"], "echo", "{jobs}");
+}

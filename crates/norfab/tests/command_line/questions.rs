@@ -19,7 +19,10 @@ fn workers_are_a_table_or_a_document() {
     let rows = lab.json(&["workers", "--json", "--service", "filesharing"]);
     assert_eq!(rows[0]["name"], "filesharing-worker-1");
     let nobody = lab.run(&["workers", "--service", "nope"]);
-    assert_eq!((nobody.code, nobody.stdout.as_str(), nobody.stderr.as_str()), (Some(0), "", "nothing to show\n"));
+    assert_eq!(
+        (nobody.code, nobody.stdout.as_str(), nobody.stderr.as_str()),
+        (Some(0), "", "service 'nope' has no workers: 'norfab workers' shows those of all services\n")
+    );
     assert_eq!(lab.json(&["workers", "--json", "--service", "nope"]), json!([]));
 }
 
@@ -49,7 +52,7 @@ fn tasks_are_listed_and_one_task_is_shown_with_its_arguments() {
     assert!(unknown.stderr.contains("nope"), "{}", unknown.stderr);
     let nobody = lab.run(&["tasks", "nope"]);
     assert_eq!(nobody.code, Some(1));
-    assert_snapshot!(nobody.stderr, @"error: service 'nope' has no workers: 'norfab workers' shows those that are registered");
+    assert_snapshot!(nobody.stderr, @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
 }
 
 #[test]
@@ -62,10 +65,8 @@ fn the_broker_answers_every_management_task() {
     assert!(ask("show_broker", &[]).is_object());
     assert_eq!(ask("show_broker_version", &[])["norfab"], env!("CARGO_PKG_VERSION"));
     assert_eq!(ask("show_broker_inventory", &[])["topology"]["broker"], true);
-    for last in ["last=1", "last:=1"] {
-        let records = ask("get_logs", &[last]);
-        assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
-    }
+    let records = ask("get_logs", &["last:=1"]);
+    assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
     let inventory = lab.json(&["mmi", "sid.service.broker", "get_inventory", "name=filesharing-worker-1"]);
     assert_eq!(inventory["service"], "filesharing");
 }
@@ -81,7 +82,7 @@ fn what_the_broker_does_not_have_is_told() {
     assert_snapshot!(of(&["mmi.service.broker", "nope"]), @"error: the broker has no task 'nope': it has show_workers, get_stats, get_status, show_broker, show_broker_version, show_broker_inventory and get_logs");
     assert_snapshot!(of(&["filesharing", "echo"]), @"error: the broker refused: service 'filesharing' takes jobs; only mmi.service.broker and sid.service.broker answer this command");
     assert_snapshot!(of(&["nope", "echo"]), @"error: the broker has no service 'nope': it has mmi.service.broker and sid.service.broker; 'norfab run' asks the services of workers");
-    assert_snapshot!(of(&["mmi.service.broker", "get_logs", "last=many"]), @r#"error: the broker refused: argument 'last': expected a whole number, found "many""#);
+    assert_snapshot!(of(&["mmi.service.broker", "get_logs", "last:=-1"]), @"error: the broker refused: argument 'last': expected a whole number, found -1");
     assert_snapshot!(of(&["sid.service.broker", "get_inventory"]), @"error: the broker refused: get_inventory needs the argument 'name', a text");
 }
 
@@ -200,8 +201,34 @@ fn broker_and_workers_check_what_logs_are_asked_for_by_one_rule() {
             assert!(ended.stderr.contains(&expected), "{ended:?}");
         }
     }
-    let some = lab.json(&["mmi", "mmi.service.broker", "get_logs", "last=3", "level=info"]);
+    let some = lab.json(&["mmi", "mmi.service.broker", "get_logs", "last:=3", "level=info"]);
     assert!(some.as_array().is_some_and(|records| !records.is_empty() && records.len() <= 3), "{some}");
     let wrong = lab.run(&["mmi", "mmi.service.broker", "get_logs", "level:=5"]);
     assert!(wrong.stderr.contains("argument 'level': expected a text, found 5"), "{wrong:?}");
+}
+
+#[test]
+fn arguments_of_the_broker_are_checked_as_those_of_workers() {
+    let (lab, _up) = Lab::up();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["mmi"], arguments].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(of(&["mmi.service.broker", "get_logs", "lats:=5"]), @"error: unknown argument 'lats': get_logs takes last, level, logger, since, until");
+    assert_snapshot!(of(&["mmi.service.broker", "get_stats", "a=b"]), @"error: unknown argument 'a': get_stats takes none");
+    assert_snapshot!(of(&["mmi.service.broker", "get_logs", "last=20"]), @r#"error: argument 'last': expected a whole number, found the text "20": write last:=20"#);
+    let of_worker = lab.run(&["run", "filesharing", "get_logs", "last=20", "--events", "none"]);
+    assert_eq!(of_worker.code, Some(1), "{of_worker:?}");
+    assert!(of_worker.stderr.ends_with("hint: last=20 is a text: write last:=20 for what is none\n"), "{of_worker:?}");
+}
+
+#[test]
+fn a_task_that_the_inventory_must_allow_says_so() {
+    let lab = Lab::new(&FABRIC.replace("      run_shell_cmd: true\n", ""));
+    let up = lab.start(&["up"]);
+    up.ready("worker filesharing-worker-1");
+    let ended = lab.run(&["run", "filesharing", "run_shell_cmd", "command=true", "-q"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("a worker has this one where its inventory says run_shell_cmd: true"), "{ended:?}");
 }

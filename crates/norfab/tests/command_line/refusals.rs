@@ -90,6 +90,63 @@ fn a_host_without_the_broker_makes_no_keys_for_it() {
 }
 
 #[test]
+fn a_broker_of_this_inventory_that_never_ran_is_to_be_started() {
+    let lab = Lab::new(FABRIC);
+    for arguments in [&["workers"][..], &["run", "filesharing", "echo"]] {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: the broker of this inventory has not run yet, there are no keys in [folder]/__norfab__/files/broker: start it with 'norfab up'; if it runs with another --base-dir, give its key with --broker-key") }
+    }
+}
+
+#[test]
+fn an_address_that_is_not_admitted_gets_no_advice_about_keys() {
+    let lab = Lab::new(&FABRIC.replace("127.0.0.1:*\"", "127.0.0.1:*\"\n  ip_allowlist: ['192.0.2.1']"));
+    let _broker = lab.start(&["broker"]);
+    let ended = lab.run(&["workers"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+    assert!(ended.stderr.contains("see broker.ip_allowlist"), "{ended:?}");
+    for advice in ["fingerprint", "expected key", "remove the folder", "broker-key"] {
+        assert!(!ended.stderr.contains(advice), "{ended:?}");
+    }
+}
+
+#[test]
+fn another_broker_at_the_port_of_ours_is_told_without_advice_to_remove_keys() {
+    let lab = Lab::new(FABRIC);
+    let (_, _) = key(&lab);
+    let other = Lab::new(FABRIC);
+    let _broker = other.start(&["broker"]);
+    let ended = lab.run(&["workers", "--endpoint", &other.endpoint()]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+    assert!(ended.stderr.contains("another broker may listen at this port"), "{ended:?}");
+    assert!(ended.stderr.contains("another one listens there, so stop it or choose another port"), "{ended:?}");
+    assert!(!ended.stderr.contains("remove the folder"), "{ended:?}");
+}
+
+#[test]
+fn a_key_from_the_environment_is_named_by_its_variable() {
+    let lab = Lab::empty();
+    let mut command = lab.command(&["workers", "--endpoint", "tcp://127.0.0.1:1"]);
+    command.env("NORFAB_BROKER_KEY", "short");
+    let ended = crate::support::Role::spawn(command).end();
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+    assert!(ended.stderr.starts_with("error: NORFAB_BROKER_KEY: \"short\" is not a CURVE key"), "{ended:?}");
+}
+
+#[test]
+fn a_key_file_with_nothing_in_it_and_a_base_folder_that_is_a_file_say_what_to_do() {
+    let lab = Lab::new(FABRIC);
+    lab.write("__norfab__/files/broker/private_keys/broker.key_secret", "");
+    let ended = lab.run(&["broker"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+    assert!(ended.stderr.ends_with("restore the file, or remove it and a new one is made\n"), "{ended:?}");
+    let ended = lab.run(&["broker", "--base-dir", "inventory.yaml"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"error: [folder]/inventory.yaml is no folder, and keys, jobs and logs go below it: correct --base-dir");
+}
+
+#[test]
 fn without_encryption_there_is_no_key_to_show_and_the_reason_is_told() {
     let lab = Lab::new(FABRIC);
     let told = |arguments: &[&str]| {
@@ -137,6 +194,6 @@ fn what_cannot_be_a_key_an_endpoint_or_a_name_is_configuration() {
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "short"]), @r#"error: --broker-key: "short" is not a CURVE key: 40 characters of Z85 are needed, these are 5 bytes"#);
     assert_snapshot!(of(&["--endpoint", "127.0.0.1:1", "--broker-key", "none"]), @r#"error: malformed endpoint "127.0.0.1:1": it starts neither with tcp:// nor with ipc://; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH"#);
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:*", "--broker-key", "none"]), @"error: the broker at tcp://127.0.0.1:* takes whatever port is free: give the one that it printed with --endpoint, or write a port into broker.endpoint in inventory.yaml");
-    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1"]), @"error: the broker's public key is not known: [folder]/__norfab__/files/broker/public_keys/broker.key does not exist and the inventory names none; set broker.curve_public_key (or broker.shared_key) to what `norfab broker-key` prints on the broker's host");
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1"]), @"error: the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, or '--broker-key none' if it does not encrypt");
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "none", "--name", "a/b"]), @r#"error: "a/b" cannot be the name of a folder: it has a slash, a backslash or a control character; use letters, digits and dashes"#);
 }

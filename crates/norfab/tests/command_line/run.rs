@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{AskingWorker, Lab, eventually, held_by};
+use crate::support::{AskingWorker, FABRIC, Lab, eventually, held_by};
 
 /// A fabric with two workers of one service.
 fn two_workers() -> (Lab, crate::support::Role, crate::support::Role) {
@@ -110,9 +110,10 @@ fn whom_nobody_knows_is_named() {
         assert_eq!(ended.code, Some(1), "{ended:?}");
         ended.stderr
     };
-    assert_snapshot!(of(&["nope", "echo"]), @"error: service 'nope' has no workers: 'norfab workers' shows those that are registered");
-    assert_snapshot!(of(&["nope", "echo", "--nowait"]), @"error: service 'nope' has no workers: 'norfab workers' shows those that are registered");
-    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]), @"error: service 'filesharing' has no worker ghost: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["nope", "echo"]), @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["nope", "echo", "--nowait"]), @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]), @"error: service 'filesharing' has no worker ghost that can be reached: 'norfab workers' shows those that are registered");
+    assert!(of(&["filesharing", "echo", "-w", "file*"]).contains("* and ? have no meaning in them"));
     assert_snapshot!(of(&["filesharing", "echo", "-w", "filesharing-worker-1,ghost"]), @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
     let document = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--json"]);
     assert_eq!(document.code, Some(1));
@@ -213,6 +214,18 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
 }
 
 #[test]
+fn sigterm_says_the_same_without_a_line_for_the_terminal() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let run = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-q"]);
+    eventually("the job runs", || marker.exists());
+    let ended = run.stop(Signal::TERM);
+    std::fs::remove_file(&marker).expect("it is there");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(143), ""));
+    assert!(ended.stderr.starts_with("interrupted: job "), "{ended:?}");
+}
+
+#[test]
 fn clients_at_the_same_time_have_names_of_their_own() {
     let (lab, _up) = Lab::up();
     let marker = lab.path("held");
@@ -295,4 +308,14 @@ fn a_job_that_is_not_waited_for_names_whom_it_does_not_reach() {
     let ended = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"]);
     assert_eq!((ended.code, ended.stdout.trim().len()), (Some(1), 32), "{ended:?}");
     assert_snapshot!(ended.stderr, @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+}
+
+#[test]
+fn a_target_of_nobody_is_a_wrong_command_line() {
+    let lab = Lab::new(FABRIC);
+    for workers in ["", ",", " , "] {
+        let ended = lab.run(&["run", "filesharing", "echo", "-w", workers]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        assert_eq!(ended.stderr, "error: --workers names nobody: write any, all, or names with commas\n");
+    }
 }

@@ -65,7 +65,7 @@ workers:
     error: worker no-file: inventory.yaml:9: workers.no-file[0]: no such file: [folder]/missing.yaml: create it or correct the path, which counts from [folder]
     error: worker bad-number: inventory.yaml:10: workers.bad-number[0].max_concurrent_jobs: expected a whole number from 1 to 512, found "many"
     error: worker bad-flag: [folder]/shared/flag.yaml:2: run_shell_cmd: expected true or false, found "true"
-    [time] WARNING broker NFPBroker: worker late starts without no-data, which could not start
+    warning: worker late starts without no-data, which could not start
     "#);
     // The log has it, too, for whoever looks later.
     assert!(lab.read("__norfab__/logs/broker-NFPBroker.jsonl").contains("worker no-service: its inventory data"));
@@ -104,6 +104,38 @@ fn values_that_cannot_be_used_are_told_with_file_line_and_key() {
     assert_snapshot!(told(&format!("{broker}  ip_allowlist:\n    - 10.0.0.0/8\n    - 10.0.0.300\n")), @r#"error: inventory.yaml:6: broker.ip_allowlist[1]: "10.0.0.300" is neither an address, nor a network such as 192.0.2.0/24, nor *"#);
     assert_snapshot!(told(&format!("{broker}logging:\n  root:\n    level: LOUD\n")), @r#"error: inventory.yaml:6: logging.root.level: expected DEBUG, INFO, WARNING, ERROR or CRITICAL, found "LOUD""#);
     assert_snapshot!(told(&format!("{broker}logging:\n  handlers: {{file: {{backupCount: 5000}}}}\n")), @"error: inventory.yaml:5: logging.handlers.file.backupCount: expected a whole number from 0 to 1000, found 5000");
+}
+
+#[test]
+fn a_broker_that_cannot_listen_leaves_no_keys() {
+    let taken = Lab::new(FABRIC);
+    let _broker = taken.start(&["broker"]);
+    let lab = Lab::new(&FABRIC.replace("tcp://127.0.0.1:*", &taken.endpoint()));
+    for command in ["broker", "up"] {
+        let ended = lab.run(&[command]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        assert!(ended.stderr.contains("the address is in use by another process"), "{ended:?}");
+        assert!(!lab.path("__norfab__/files/broker").exists(), "{command}");
+    }
+    lab.write(
+        "inventory.yaml",
+        format!("{}  ip_allowlist: [nonsense]\n", "broker:\n  endpoint: 'tcp://127.0.0.1:*'\n"),
+    );
+    assert_eq!(lab.run(&["broker"]).code, Some(5));
+    assert!(!lab.path("__norfab__/files/broker").exists());
+}
+
+#[test]
+fn a_misspelt_endpoint_is_named() {
+    let lab = Lab::new("broker:\n  endpiont: 'tcp://127.0.0.1:1'\ntopology: {broker: true}\n");
+    for arguments in [&["up"][..], &["broker"], &["workers"]] {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        allow_duplicates! { assert_snapshot!(ended.stderr, @r"
+        warning: inventory.yaml:2: broker.endpiont: not a known key, it has no effect: did you mean endpoint?
+        error: nothing says where the broker is: inventory.yaml:2 has broker.endpiont, which is no known key: write endpoint
+        ") }
+    }
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn a_worker_that_the_broker_does_not_know_is_told_its_data_by_this_host() {
     lab.registered(&["mine"]);
     let ended = worker.stop(Signal::INT);
     assert_eq!(ended.code, Some(0));
-    assert_snapshot!(lab.redacted(&ended.stderr), @"error: worker unknown: the inventory has no data for it: add 'unknown' or a pattern that matches it under 'workers'");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"error: worker unknown: the broker's inventory has no data for it, nor has the one here: add 'unknown' or a pattern that matches it under 'workers' there and restart the broker, which reads inventory.yaml when it starts; or name a service with --service");
 }
 
 #[test]

@@ -17,6 +17,9 @@ use crate::output::{TaskError, TaskOutput};
 use crate::port::CancelReason;
 use crate::task::Task;
 
+/// The name of the task.
+pub(crate) const NAME: &str = "run_shell_cmd";
+
 /// Most bytes that are kept of each of a command's outputs; the rest is read and counted, so that the command does not
 /// hang. Far below what a result may have.
 pub const SHELL_OUTPUT_BYTES_MAX: usize = 8 << 20;
@@ -38,7 +41,7 @@ struct RunShellCmd {
 
 pub(super) fn task() -> Task {
     Task::new(
-        "run_shell_cmd",
+        NAME,
         "Runs a shell command on the worker's host and gives what it wrote and its exit code.",
         run_shell_cmd,
     )

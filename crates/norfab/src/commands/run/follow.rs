@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::unreached;
 use super::voice::Voice;
 use crate::args::{Global, RunArgs};
-use crate::commands::{code_of, job_errors};
+use crate::commands::{code_of, job_errors, typing_hint};
 use crate::exit::{Code, Failure};
 use crate::printer::{self, Said};
 use crate::prompt::{Asked, TypedLines};
@@ -199,6 +199,10 @@ impl Follower {
                 Said::Warning(text) => self.voice.warning(&text),
                 Said::Message(text) => self.voice.information(&text),
             }
+        }
+        let errors: Vec<String> = report.results().values().flat_map(|result| result.errors.clone()).collect();
+        if let Some(hint) = typing_hint(&words.arguments, &errors) {
+            self.voice.information(&format!("hint: {hint}"));
         }
         // Those of a time-out stand with each worker that did not answer.
         if report.state != JobState::Stale || report.workers.is_empty() {

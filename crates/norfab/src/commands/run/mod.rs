@@ -47,6 +47,9 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
 
 async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
     let target = Target::from_words(&words.workers);
+    if words.workers.split(',').all(|name| name.trim().is_empty()) {
+        return Err(Failure::usage("--workers names nobody: write any, all, or names with commas"));
+    }
     let spec = JobSpec {
         id: None,
         service: ServiceName::parse(&words.service).map_err(|error| Failure::usage(error.to_string()))?,
@@ -75,7 +78,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let code = tokio::select! {
         code = done => code,
         code = signals.next() => {
-            voice.interrupted(&format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
+            voice.interrupted(code, &format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
             Ok(code)
         }
     };
@@ -133,6 +136,9 @@ fn unreached(target: &Target, dispatched: Option<&[Identity]>, service: &str) ->
     names
         .iter()
         .filter(|name| !dispatched.iter().any(|worker| worker.as_str() == **name))
-        .map(|name| format!("worker {name} is not registered for service '{service}': the job did not go to it"))
+        .map(|name| {
+            let hint = super::pattern_hint(name);
+            format!("worker {name} is not registered for service '{service}': the job did not go to it{hint}")
+        })
         .collect()
 }

@@ -4,6 +4,7 @@ use norfab_protocol::body::Event;
 use serde_json::{Value, json};
 
 use crate::args::Events;
+use crate::exit::Code;
 use crate::printer;
 
 /// Who listens on standard error.
@@ -78,11 +79,12 @@ impl Voice {
         }
     }
 
-    /// The last words after Ctrl-C, below what the terminal shows of it.
-    pub fn interrupted(self, text: &str) {
+    /// The last words after a signal; after Ctrl-C, below what the terminal shows of it.
+    pub fn interrupted(self, code: Code, text: &str) {
+        let begin = if code == Code::Interrupted { "\n" } else { "" };
         match self {
             Self::Json => level("WARNING", &format!("interrupted: {text}")),
-            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("\ninterrupted: {text}")),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("{begin}interrupted: {text}")),
         }
     }
 }

@@ -120,7 +120,10 @@ async fn start_groups(
                 .map(String::as_str)
                 .collect();
             if !without.is_empty() {
-                tracing::warn!("worker {name} starts without {}, which could not start", without.join(", "));
+                let text = format!("worker {name} starts without {}, which could not start", without.join(", "));
+                // At once, behind the reason: what the log shows may come later.
+                site.warn(&text);
+                tracing::warn!(told = true, "{text}");
             }
             match start(site, &mut data, &name) {
                 Ok(worker) => {

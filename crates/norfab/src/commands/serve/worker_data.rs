@@ -38,10 +38,11 @@ impl WorkerData {
         for name in names {
             let data = match ask(site, &client, name).await {
                 Ok(Some(data)) => Ok(data),
-                Ok(None) if site.has_inventory() => local(site, name),
-                Ok(None) => Err(format!(
-                    "the broker's inventory has no data for it: add '{name}' there, or name a service with --service"
-                )),
+                Ok(None) => match site.worker_data(name) {
+                    Ok(Some(data)) => Ok(data),
+                    Ok(None) => Err(unknown_to_broker(site, name)),
+                    Err(error) => Err(error.to_string()),
+                },
                 Err(error) => Err(error),
             };
             all.insert(name.clone(), data);
@@ -60,6 +61,15 @@ fn local(site: &Site, name: &str) -> Result<Value, String> {
     site.worker_data(name).map_err(|error| error.to_string())?.ok_or_else(|| {
         format!("the inventory has no data for it: add '{name}' or a pattern that matches it under 'workers'")
     })
+}
+
+/// Says whose inventory has nothing. A broker reads its own when it starts.
+fn unknown_to_broker(site: &Site, name: &str) -> String {
+    let here = if site.has_inventory() { ", nor has the one here" } else { "" };
+    format!(
+        "the broker's inventory has no data for it{here}: add '{name}' or a pattern that matches it under 'workers' there and \
+         restart the broker, which reads inventory.yaml when it starts; or name a service with --service"
+    )
 }
 
 /// Asks the broker for a worker's merged data.

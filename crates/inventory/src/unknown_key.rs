@@ -1,0 +1,126 @@
+//! Keys that nobody reads: most are typing errors, which would otherwise go without effect and without a word.
+
+use serde_json::{Map, Value};
+
+use crate::inventory::SECTIONS;
+use crate::key_path::KeyPath;
+use crate::section::{Origin, Section};
+use crate::topology::{TOPOLOGY_KEYS, WORKER_KEYS};
+use crate::warning::{Warning, WarningKind};
+
+/// Keys at the top that are left in peace beside the sections: `jinja2_filters` is read by Python NorFab's workers, and what begins with
+/// `x-` is for anchors.
+const ALSO_KNOWN: &str = "jinja2_filters";
+
+/// The beginning of keys at the top that hold anchors.
+const ANCHORS: &str = "x-";
+
+/// The keys of the `broker` section.
+const BROKER_KEYS: &[&str] = &["endpoint", "zmq_auth", "shared_key", "curve_public_key", "ip_allowlist"];
+
+/// Largest number of characters by which a typing error differs from what was meant.
+const DISTANCE_MAX: usize = 3;
+
+/// Most keys of a file that are warned about.
+const WARNINGS_MAX: usize = 20;
+
+/// Warnings about keys at the top, in the broker section and in the topology that are not known.
+pub(crate) fn unknown_keys(origin: Origin<'_>, root: &Map<String, Value>) -> Vec<Warning> {
+    let mut warnings = all_unknown_keys(origin, root);
+    if warnings.len() > WARNINGS_MAX {
+        warnings.truncate(WARNINGS_MAX);
+        let location = origin.location(&KeyPath::root());
+        warnings.push(Warning { location, key: String::new(), kind: WarningKind::More });
+    }
+    warnings
+}
+
+fn all_unknown_keys(origin: Origin<'_>, root: &Map<String, Value>) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let at_top = root.keys().filter(|key| *key != ALSO_KNOWN && !key.starts_with(ANCHORS));
+    add(origin, &KeyPath::root(), at_top, &SECTIONS, &mut warnings);
+    let path = KeyPath::root().key("broker");
+    if let Some(Value::Object(entries)) = root.get("broker") {
+        add(origin, &path, entries.keys(), BROKER_KEYS, &mut warnings);
+    }
+    let path = KeyPath::root().key("topology");
+    let Some(Value::Object(entries)) = root.get("topology") else { return warnings };
+    add(origin, &path, entries.keys(), TOPOLOGY_KEYS, &mut warnings);
+    let workers = entries.get("workers").and_then(Value::as_array);
+    for (index, item) in workers.into_iter().flatten().enumerate() {
+        let path = path.key("workers").item(index);
+        for (name, settings) in item.as_object().into_iter().flatten() {
+            if let Value::Object(settings) = settings {
+                add(origin, &path.key(name), settings.keys(), WORKER_KEYS, &mut warnings);
+            }
+        }
+    }
+    warnings
+}
+
+/// The key of the broker section that was meant to be `endpoint`, if one looks like it.
+pub(crate) fn misspelt_endpoint<'file>(section: &Section<'file>) -> Option<&'file str> {
+    let unknown = section.entries.keys().filter(|key| !BROKER_KEYS.contains(&key.as_str()));
+    unknown.map(String::as_str).find(|key| nearest(key, BROKER_KEYS) == Some("endpoint"))
+}
+
+fn add<'key>(
+    origin: Origin<'_>,
+    path: &KeyPath,
+    keys: impl Iterator<Item = &'key String>,
+    known: &'static [&'static str],
+    warnings: &mut Vec<Warning>,
+) {
+    for key in keys.filter(|key| !known.contains(&key.as_str())) {
+        let path = path.key(key);
+        warnings.push(Warning {
+            location: origin.location(&path),
+            key: path.to_string(),
+            kind: WarningKind::UnknownKey { nearest: nearest(key, known), known },
+        });
+    }
+}
+
+/// The known key that is most like this one, if it is like it enough to have been meant.
+fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-', ' '], "");
+    let found = known.iter().map(|known| (distance(&plain(key), &plain(known)), *known)).min()?;
+    (found.0 <= DISTANCE_MAX.min(found.1.len() / 2)).then_some(found.1)
+}
+
+/// How many characters must be put in, taken out or replaced to make one text of the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (line, character) in one.chars().enumerate() {
+        let mut corner = line;
+        row[0] = line + 1;
+        for at in 0..other.len() {
+            let replaced = corner + usize::from(character != other[at]);
+            corner = row[at + 1];
+            row[at + 1] = replaced.min(corner + 1).min(row[at] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_errors_are_recognised_and_other_words_are_not() {
+        for (typed, meant) in [
+            ("endpiont", Some("endpoint")),
+            ("Endpoint", Some("endpoint")),
+            ("zmq-auth", Some("zmq_auth")),
+            ("sharedkey", Some("shared_key")),
+            ("address", None),
+            ("port", None),
+        ] {
+            assert_eq!(nearest(typed, BROKER_KEYS), meant, "{typed}");
+        }
+        assert_eq!(nearest("worker", TOPOLOGY_KEYS), Some("workers"));
+        assert_eq!(nearest("dependson", WORKER_KEYS), Some("depends_on"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The broker's keys, as this site has or knows them.
+
+use std::path::PathBuf;
+
+use norfab_fabric::LinkState;
+use norfab_transport::{
+    Context, KeyError, KeyFolder, KeyPair, PublicKey, RefusedReason, Router, RouterOptions, certificate,
+};
+
+use super::Site;
+use crate::exit::{Code, Failure};
+
+/// The variable that has the broker's key unless the option is given.
+pub(super) const KEY_VARIABLE: &str = "NORFAB_BROKER_KEY";
+
+impl Site {
+    /// What is wrong with a link, and where the key is from that its broker does not have: one on this host comes before the
+    /// inventory's.
+    pub fn problem(&self, state: &LinkState) -> Option<String> {
+        let mut text = state.problem()?;
+        if self.key_from_environment {
+            text = text.replace("--broker-key", self.key_option());
+        }
+        let (_, file) = self.broker_key_files();
+        let LinkState::Refused { fingerprint: Some(_), reason, .. } = state else { return Some(text) };
+        let of_key = matches!(reason, RefusedReason::WrongKey | RefusedReason::NoHandshake);
+        let of_file = self.given_key.is_none() && (self.listed_key.is_none() || file.exists());
+        if !of_key || !of_file {
+            return Some(text);
+        }
+        Some(if !file.exists() {
+            format!("{text}; the expected key is the copy of an earlier start, as the inventory names none")
+        } else if self.starts_broker() {
+            format!(
+                "{text}; the expected key is the one of the broker that topology.broker starts here, in {}: another one \
+                 listens there, so stop it or choose another port",
+                file.display()
+            )
+        } else {
+            format!(
+                "{text}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
+                 this host, remove the folder {}",
+                file.display(),
+                self.directories.broker().display()
+            )
+        })
+    }
+
+    /// The broker's keys on this host, made if they are not there.
+    pub fn broker_keys(&self) -> Result<KeyPair, Failure> {
+        KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(unusable)
+    }
+
+    /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
+    pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
+        let text = self.given_key.as_ref().or(self.listed_key.as_ref());
+        text.map(|text| text.trim().parse()).transpose().map_err(Failure::configuration)
+    }
+
+    /// Where a key that was given stands.
+    pub fn key_option(&self) -> &'static str {
+        if self.key_from_environment { KEY_VARIABLE } else { "--broker-key" }
+    }
+
+    /// Where the broker's key files are: private and public.
+    pub fn broker_key_files(&self) -> (PathBuf, PathBuf) {
+        let folder = KeyFolder::new(self.directories.broker());
+        (folder.secret_file(certificate::BROKER), folder.public_file(certificate::BROKER))
+    }
+
+    /// Where there are no keys yet, tries whether a broker could listen at all, so that none are made for one that cannot.
+    pub(super) fn check_before_first_keys(&self, endpoint: &str) -> Result<(), Failure> {
+        if self.broker_key_files().0.exists() {
+            return Ok(());
+        }
+        // Whoever connects meanwhile must not be let in without encryption.
+        let options = RouterOptions { keys: Some(KeyPair::generate()), ..RouterOptions::default() };
+        // In a context of its own: with it the socket is really gone.
+        let context = Context::new().map_err(Failure::failed)?;
+        Router::bind(&context, endpoint, options).map(drop).map_err(Failure::configuration)
+    }
+
+    /// The command line wins; else a broker on this host is right about its own key.
+    pub(super) fn broker_public_key(&self, own: &KeyFolder) -> Result<PublicKey, Failure> {
+        if let Some(given) = &self.given_key {
+            let from = self.key_option();
+            return given.trim().parse().map_err(|error| Failure::configuration(format!("{from}: {error}")));
+        }
+        let broker = KeyFolder::new(self.directories.broker());
+        let known = own.broker_public_key(&broker, self.listed_key.as_deref());
+        known.map_err(|error| match error {
+            KeyError::BrokerKeyUnknown { .. } if self.starts_broker() => Failure::new(
+                Code::Unreachable,
+                format!(
+                    "the broker of this inventory has not run yet, there are no keys in {}: start it with 'norfab up'; if it runs \
+                     with another --base-dir, give its key with --broker-key",
+                    self.directories.broker().display()
+                ),
+            ),
+            KeyError::BrokerKeyUnknown { .. } if !self.has_inventory() => Failure::configuration(
+                "the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, \
+                 or '--broker-key none' if it does not encrypt",
+            ),
+            KeyError::BrokerKeyUnknown { .. } => Failure::configuration(
+                "the broker's public key is not known: set broker.shared_key in inventory.yaml to what 'norfab broker-key' \
+                 prints on the broker's host, or give it with --broker-key; if the broker is to run here, start it with \
+                 'norfab broker'",
+            ),
+            error => unusable(error),
+        })
+    }
+}
+
+/// A key file that cannot be used, and what to do about it.
+pub(super) fn unusable(error: KeyError) -> Failure {
+    Failure::configuration(match &error {
+        KeyError::Missing { .. } => format!("{error}: restore the file, or remove it and a new one is made"),
+        _ => error.to_string(),
+    })
+}
