@@ -10,6 +10,7 @@
 
 mod admission;
 pub mod certificate;
+mod connections;
 mod context;
 mod dealer;
 mod dial;

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::admission::{AdmissionThread, ZAP_DOMAIN};
+use crate::connections::Connections;
 use crate::context::{Context, error_text, last_error};
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
@@ -45,6 +46,7 @@ pub struct Router {
     socket: Socket,
     admission: Option<AdmissionThread>,
     reader: FrameReader,
+    connections: Connections,
     waker: Waker,
     endpoint: String,
     frames_max: usize,
@@ -92,6 +94,7 @@ impl Router {
             socket,
             admission,
             reader: FrameReader::new(),
+            connections: Connections::default(),
             waker,
             endpoint: actual,
             frames_max: options.link.frames_max,
@@ -182,7 +185,7 @@ impl RouterLink for Router {
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
-        let received = self.socket.receive(&mut self.reader, true, self.frames_max)?;
+        let received = self.socket.receive(&mut self.reader, Some(&mut self.connections), self.frames_max)?;
         self.drained = received.is_none();
         Ok(received)
     }

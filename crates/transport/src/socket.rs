@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::connections::Connections;
 use crate::context::{Context, errno, last_error};
 use crate::error::LinkError;
 use crate::ffi;
@@ -158,11 +159,11 @@ impl Socket {
         unsafe { send_part(self.raw.as_ptr(), frame, more, lent) }
     }
 
-    /// Receives one message, if there is one. `with_peer`: its first part is the peer's routing id.
+    /// Receives one message, if there is one. With `peers` its first part is the peer's routing id.
     pub(crate) fn receive(
         &mut self,
         reader: &mut FrameReader,
-        with_peer: bool,
+        peers: Option<&mut Connections>,
         frames_max: usize,
     ) -> Result<Option<Received>, LinkError> {
         if !self.receive_part(reader)? {
@@ -170,8 +171,12 @@ impl Socket {
         }
         let mut message = Received::default();
         let mut more = reader.more();
-        if with_peer {
+        if let Some(peers) = peers {
+            let source = reader.source();
             message.peer = reader.frame();
+            if let Some(source) = source {
+                peers.heard(&message.peer, source);
+            }
             if !more || !self.receive_part(reader)? {
                 return Ok(Some(message));
             }
