@@ -22,7 +22,7 @@ const WORDS: [&str; 4] = ["bearer", "cookie", "psk", "pwd"];
 /// A part that makes a key a secret unless tokens are counted.
 const TOKEN: &str = "token";
 
-/// Words beside `tokens` that say that they are counted, as in the settings of language models.
+/// Words beside `tokens` that say that they are counted or limited, so that the key is no secret.
 const COUNTS: [&str; 10] = ["budget", "completion", "count", "input", "limit", "max", "min", "num", "output", "total"];
 
 /// The word that makes a key a secret as its last one: `key`, `shared_key`; but `key_file` is a path.
