@@ -2,8 +2,8 @@
 //!
 //! libzmq gives the name of a peer to the newest connection under it and lets go of the older one without closing it. Once the
 //! older one says something more, libzmq reads nothing from it ever again, and keeps its descriptor for good, even when the
-//! other end has gone: two workers of one name would use up all descriptors in some hours. So the older connection is shut down
-//! as soon as the newer one speaks.
+//! other end has gone: two workers of one name would use up all descriptors in some hours. So the older connection is broken
+//! off as soon as the newer one speaks.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// A message of a peer came over a connection. One that it spoke over before, if that is still there, is shut down.
+    /// A message of a peer came over a connection. One that it spoke over before, if that is still there, is broken off.
     pub(crate) fn heard(&mut self, peer: &[u8], descriptor: RawFd) {
         if let Some(known) = self.of.get_mut(peer) {
             if known.descriptor == descriptor {
@@ -36,7 +36,7 @@ impl Connections {
             }
             let older = std::mem::replace(known, Connection { descriptor, address: address(descriptor) });
             if older.address.is_some() && address(older.descriptor) == older.address {
-                shut_down(older.descriptor);
+                break_off(older.descriptor);
             }
             return;
         }
@@ -55,10 +55,14 @@ fn address(descriptor: RawFd) -> Option<SocketAddr> {
     rustix::net::getpeername(descriptor).ok().flatten().and_then(|address| SocketAddr::try_from(address).ok())
 }
 
-fn shut_down(descriptor: RawFd) {
+/// Breaks a connection off at once: what was already on its way is thrown away, because libzmq must not read it before it sees
+/// the end.
+fn break_off(descriptor: RawFd) {
     // SAFETY: a moment ago this was the connection that is meant, and it stays open until libzmq closes it. Should that happen
     // just now and another connection get its number at once, that one breaks off and is made again.
     let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-    // An error: it was not connected any more, which is what is wanted.
-    rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both).ok();
+    if rustix::net::connect_unspec(descriptor).is_err() {
+        // An error: it was not connected any more, which is what is wanted.
+        rustix::net::shutdown(descriptor, rustix::net::Shutdown::Both).ok();
+    }
 }
