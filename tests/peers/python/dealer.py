@@ -39,7 +39,12 @@ def connect(socket, endpoint, identity=None, server_key=None):
 
 
 def send(socket, frames):
-    sockets[socket].send_multipart([packed(frame) for frame in frames])
+    """Whether the message was taken. A socket whose handshake the broker refused takes nothing, and would wait for ever."""
+    try:
+        sockets[socket].send_multipart([packed(frame) for frame in frames], zmq.NOBLOCK)
+    except zmq.Again:
+        return False
+    return True
 
 
 def receive(socket, timeout=5):

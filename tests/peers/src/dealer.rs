@@ -33,8 +33,20 @@ impl Dealer {
     }
 
     /// Sends one message; `frames` is a list.
+    ///
+    /// # Panics
+    ///
+    /// When the socket does not take it: see [`Dealer::offer`].
     pub fn send(&mut self, socket: &str, frames: Value) {
-        self.peer.call("send", json!({"socket": socket, "frames": frames}));
+        assert!(self.offer(socket, frames), "{socket} takes no message: the broker has refused its handshake");
+    }
+
+    /// Sends one message if the socket takes it, and says whether it did.
+    ///
+    /// libzmq drops the way to a broker that refuses the handshake. What is handed over before that is taken and lost;
+    /// what comes after is not taken at all. Which of the two it is depends on how fast the broker is.
+    pub fn offer(&mut self, socket: &str, frames: Value) -> bool {
+        self.peer.call("send", json!({"socket": socket, "frames": frames})) == true
     }
 
     /// The frames of the next message, or nothing when none comes within `seconds`.
