@@ -40,10 +40,11 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// peer that reads nothing for so long although it is sent something. A flow on which nothing is sent is probed by TCP itself,
 /// and is found dead 30 s after its last byte.
 ///
-/// The heartbeats of ZeroMQ are not used: libzmq 4.3.5 ends the whole process when the time for one comes while a connection
-/// whose input has stopped is already broken, and any peer can bring that about by taking the name of another. It would also
-/// cut a connection on which one large frame takes long. A peer that is frozen, or gone behind a proxy, is found out above
-/// this: by the keepalives of workers, and by clients whose requests have no answer.
+/// The heartbeats of ZeroMQ are not used: they cut a connection on which one large frame takes long, and one whose messages
+/// wait for a busy receiver, because the answer to a heartbeat waits behind them. A peer that is frozen, or gone behind a proxy,
+/// is found out above this: by the keepalives of workers, and by clients whose requests have no answer. Peers may send
+/// heartbeats all the same, and are answered; that libzmq 4.3.5 ends the whole process over one where the connection broke off
+/// while its input was stopped is mended in `build/patch.rs`.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.

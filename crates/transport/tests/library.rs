@@ -49,3 +49,17 @@ fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
+
+#[path = "../build/patch.rs"]
+mod patch;
+
+#[test]
+fn sources_that_do_not_have_the_text_to_change_exactly_once_are_an_error() {
+    assert_eq!(patch::patched("msg.cpp", "anything"), Ok(None));
+    for patch in patch::PATCHES {
+        for text in ["another version", &[patch.found, patch.found].concat()] {
+            let error = patch::patched(patch.file, text).unwrap_err();
+            assert!(error.contains(patch.file) && error.contains("instead of once"), "{error}");
+        }
+    }
+}

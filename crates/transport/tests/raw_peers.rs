@@ -1,0 +1,136 @@
+//! Peers that speak ZMTP 3.1 by hand, to say what no library would: the router lives and serves the others.
+#![allow(missing_docs)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+/// Messages of one peer that the router of these tests keeps.
+const QUEUE: u32 = 100;
+/// A peer that cannot send anything for so long has filled all queues on the way.
+const STUCK: Duration = Duration::from_millis(300);
+
+/// PING with no time to live and no context.
+const PING: &[u8] = b"\x04\x07\x04PING\0\0";
+
+/// A connection in the clear to a router, as that of a DEALER.
+struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Shakes hands; nobody but the router's I/O thread has a part in it.
+    fn connect(router: &Router, name: &[u8]) -> Self {
+        let mut stream = TcpStream::connect(router.endpoint().trim_start_matches("tcp://")).unwrap();
+        stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+        greeting.resize(64, 0);
+        stream.write_all(&greeting).unwrap();
+        stream.read_exact(&mut greeting).unwrap();
+        let mut peer = Self { stream };
+        let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0".to_vec();
+        ready.push(u8::try_from(name.len()).unwrap());
+        ready.extend_from_slice(name);
+        peer.command(&ready);
+        assert!(peer.reads_command().starts_with(b"\x05READY"));
+        peer
+    }
+
+    fn command(&mut self, body: &[u8]) {
+        let length = u8::try_from(body.len()).unwrap();
+        self.stream.write_all(&[&[4, length], body].concat()).unwrap();
+    }
+
+    fn say(&mut self, word: &str) {
+        let length = u8::try_from(word.len()).unwrap();
+        self.stream.write_all(&[&[0, length], word.as_bytes()].concat()).unwrap();
+    }
+
+    fn reads_command(&mut self) -> Vec<u8> {
+        let mut head = [0; 2];
+        self.stream.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], 4, "a short command");
+        let mut body = vec![0; head[1].into()];
+        self.stream.read_exact(&mut body).unwrap();
+        body
+    }
+
+    /// Sends the same over and over until nothing more is taken.
+    fn flood(&mut self, bytes: &[u8]) {
+        self.stream.set_write_timeout(Some(STUCK)).unwrap();
+        let until = Instant::now() + DEADLINE;
+        let error = loop {
+            assert!(Instant::now() < until, "the router takes everything");
+            if let Err(error) = self.stream.write_all(bytes) {
+                break error;
+            }
+        };
+        assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+    }
+
+    /// Ends the connection at once, and throws away what is on its way.
+    fn reset(self) {
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+    }
+}
+
+fn router(context: &Context) -> Router {
+    let link = LinkOptions { receive_queue: QUEUE, ..LinkOptions::default() };
+    Router::bind(context, "tcp://127.0.0.1:0", RouterOptions { link, ..RouterOptions::default() }).unwrap()
+}
+
+/// Reads until somebody has said a word; how many messages came before.
+fn hear(router: &mut Router, word: &str) -> usize {
+    let until = Instant::now() + DEADLINE;
+    let mut others = 0;
+    loop {
+        match router.try_receive().unwrap() {
+            Some(received) if received.frames == [Bytes::from(word.to_owned())] => return others,
+            Some(_) => others += 1,
+            None => {
+                let left = until.checked_duration_since(Instant::now()).expect("the word in time");
+                router.wait(Some(left), false).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut flood = b"\0\x01a".repeat(9);
+    flood.extend_from_slice(PING);
+    let flood = flood.repeat(1_000);
+    for _ in 0..3 {
+        let mut attacker = Peer::connect(&router, b"attacker");
+        attacker.flood(&flood);
+        attacker.reset();
+        // The I/O thread has seen the end before it has shaken hands with the second of those that come afterwards.
+        drop(Peer::connect(&router, b"passer-by"));
+        let mut other = Peer::connect(&router, b"other");
+        // The queue is read, and the I/O thread goes on with what it had read of the connection before.
+        let mut taken = 0;
+        while taken < 2 * QUEUE as usize {
+            other.say("here");
+            taken += hear(&mut router, "here");
+        }
+    }
+}
+
+#[test]
+fn a_ping_is_answered_with_its_context() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut peer = Peer::connect(&router, b"peer");
+    peer.command(b"\x04PING\0\0");
+    assert_eq!(peer.reads_command(), b"\x04PONG");
+    peer.command(b"\x04PING\0\0where");
+    assert_eq!(peer.reads_command(), b"\x04PONGwhere");
+    peer.say("here");
+    hear(&mut router, "here");
+}
