@@ -14,8 +14,46 @@ pub(crate) const PATCHES: &[Patch] = &[
     // messages waited for room in the queue meanwhile), this assertion ended the process: one peer could end a broker.
     Patch {
         file: "stream_engine_base.cpp",
-        found: "void zmq::stream_engine_base_t::out_event ()\n{\n    zmq_assert (!_io_error);\n",
-        put: "void zmq::stream_engine_base_t::out_event ()\n{\n    if (unlikely (_io_error))\n        return;\n",
+        found: r"
+void zmq::stream_engine_base_t::out_event ()
+{
+    zmq_assert (!_io_error);
+",
+        put: r"
+void zmq::stream_engine_base_t::out_event ()
+{
+    if (unlikely (_io_error))
+        return;
+",
+    },
+    // A PING that is too short for its time to live was answered with 16 bytes of what happened to lie behind it.
+    Patch {
+        file: "zmtp_engine.cpp",
+        found: r"
+        uint16_t remote_heartbeat_ttl;
+",
+        put: r"
+        uint16_t remote_heartbeat_ttl;
+
+        if (unlikely (msg_->size () < ping_ttl_len))
+            return -1;
+",
+    },
+    // Nobody looked whether a command was refused, so that a peer could send malformed ones for ever.
+    Patch {
+        file: "stream_engine_base.cpp",
+        found: r"
+    if (msg_->flags () & msg_t::command) {
+        process_command_message (msg_);
+    }
+",
+        put: r"
+    if ((msg_->flags () & msg_t::command)
+        && process_command_message (msg_) == -1) {
+        errno = EPROTO;
+        return -1;
+    }
+",
     },
 ];
 

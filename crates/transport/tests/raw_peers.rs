@@ -76,6 +76,16 @@ impl Peer {
     fn reset(self) {
         rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
     }
+
+    /// Whether the router ends the connection without another word.
+    fn is_ended(&mut self) -> bool {
+        let mut answer = [0; 64];
+        match self.stream.read(&mut answer) {
+            Ok(0) => true,
+            Ok(count) => panic!("an answer: {:?}", &answer[..count]),
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    }
 }
 
 fn router(context: &Context) -> Router {
@@ -119,6 +129,20 @@ fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing
             other.say("here");
             taken += hear(&mut router, "here");
         }
+    }
+}
+
+#[test]
+fn a_command_that_is_too_short_ends_its_connection_and_is_not_answered() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut other = Peer::connect(&router, b"other");
+    for body in [&b""[..], b"\x04PIN", b"\x04PING", b"\x04PING\0"] {
+        let mut short = Peer::connect(&router, b"short");
+        short.command(body);
+        assert!(short.is_ended(), "{body:?}");
+        other.say("here");
+        hear(&mut router, "here");
     }
 }
 
