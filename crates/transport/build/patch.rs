@@ -55,6 +55,56 @@ void zmq::stream_engine_base_t::out_event ()
     }
 ",
     },
+    // A connection whose name another peer had taken was let go of and kept open, and once it said something more, nothing
+    // was read from it any more, not even its end: two workers of one name used up all descriptors in hours. It is closed
+    // now when what was on its way to it has left, ...
+    Patch {
+        file: "session_base.cpp",
+        found: r"
+        // If this is our current pipe, remove it
+        _pipe = NULL;
+        if (_has_linger_timer) {
+",
+        put: r"
+        // If this is our current pipe, remove it
+        _pipe = NULL;
+        if (options.type == ZMQ_ROUTER && _engine && !_active && !_pending
+            && !is_terminating ()) {
+            _engine->terminate ();
+            _engine = NULL;
+            terminate ();
+        }
+        if (_has_linger_timer) {
+",
+    },
+    // ... and until then what it says is read and thrown away, so that its end is seen, too, if nothing leaves any more. What
+    // cannot be handed over although the queue is not full can never be.
+    Patch {
+        file: "session_base.cpp",
+        found: r"
+    errno = EAGAIN;
+    return -1;
+}
+
+int zmq::session_base_t::read_zap_msg (msg_t *msg_)
+",
+        put: r"
+    if (options.type == ZMQ_ROUTER && !_active
+        && (!_pipe || _pipe->check_hwm ())) {
+        int rc = msg_->close ();
+        errno_assert (rc == 0);
+        rc = msg_->init ();
+        errno_assert (rc == 0);
+        return 0;
+    }
+
+    errno = EAGAIN;
+    return -1;
+}
+
+int zmq::session_base_t::read_zap_msg (msg_t *msg_)
+",
+    },
 ];
 
 /// The text of a file of libzmq as it is compiled; `None` where it is compiled as it is.

@@ -258,7 +258,7 @@ struct Clerk {
 impl Clerk {
     fn answer_all(&mut self) -> Result<(), LinkError> {
         let mut reader = FrameReader::new();
-        while let Some(request) = self.socket.receive(&mut reader, None, ZAP_FRAMES_MAX)? {
+        while let Some(request) = self.socket.receive(&mut reader, false, ZAP_FRAMES_MAX)? {
             let (status, text, user_id) = self.answer(&request.frames);
             let id = request.frames.get(1).cloned().unwrap_or_default();
             for (part, more) in [
@@ -396,7 +396,7 @@ mod tests {
                 libzmq.send_copy(part, number + 1 < request.len()).unwrap();
             }
             loop {
-                if let Some(answer) = libzmq.receive(&mut reader, None, ZAP_FRAMES_MAX).unwrap() {
+                if let Some(answer) = libzmq.receive(&mut reader, false, ZAP_FRAMES_MAX).unwrap() {
                     return answer.frames[3].clone();
                 }
                 sleep(&mut [PollFd::new(&libzmq.fd(), PollFlags::IN)], None).unwrap();

@@ -330,7 +330,7 @@ impl DealerLink for Dealer {
         let Phase::Connected(socket) = &mut self.phase else {
             return Ok(None);
         };
-        let received = socket.receive(&mut self.reader, None, self.options.link.frames_max)?;
+        let received = socket.receive(&mut self.reader, false, self.options.link.frames_max)?;
         self.drained = received.is_none();
         match received {
             Some(message) if matches!(&message.frames[..], [only] if only == LOST) => {

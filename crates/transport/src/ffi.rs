@@ -20,7 +20,6 @@ pub(crate) struct zmq_msg_t {
 pub(crate) type zmq_free_fn = unsafe extern "C" fn(data: *mut c_void, hint: *mut c_void);
 
 // Socket types.
-pub(crate) const ZMQ_SRCFD: c_int = 2;
 pub(crate) const ZMQ_PAIR: c_int = 0;
 pub(crate) const ZMQ_REP: c_int = 4;
 pub(crate) const ZMQ_DEALER: c_int = 5;
@@ -113,7 +112,6 @@ unsafe extern "C" {
     pub(crate) fn zmq_msg_data(message: *mut zmq_msg_t) -> *mut c_void;
     pub(crate) fn zmq_msg_size(message: *const zmq_msg_t) -> usize;
     pub(crate) fn zmq_msg_more(message: *const zmq_msg_t) -> c_int;
-    pub(crate) fn zmq_msg_get(message: *const zmq_msg_t, property: c_int) -> c_int;
 
     pub(crate) fn zmq_curve_keypair(public: *mut c_char, secret: *mut c_char) -> c_int;
     pub(crate) fn zmq_curve_public(public: *mut c_char, secret: *const c_char) -> c_int;

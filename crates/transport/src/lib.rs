@@ -10,7 +10,6 @@
 
 mod admission;
 pub mod certificate;
-mod connections;
 mod context;
 mod dealer;
 mod dial;

@@ -78,13 +78,6 @@ impl Message {
         }
     }
 
-    /// The descriptor of the connection that it came over; `None` where libzmq does not know.
-    pub(crate) fn source(&self) -> Option<std::os::fd::RawFd> {
-        // SAFETY: the part is initialised, and the call only looks up what was noted when it came.
-        let descriptor = unsafe { ffi::zmq_msg_get(&raw const self.raw, ffi::ZMQ_SRCFD) };
-        (descriptor >= 0).then_some(descriptor)
-    }
-
     /// Whether another part of the same message follows.
     pub(crate) fn more(&self) -> bool {
         // SAFETY: the part is initialised.
@@ -206,11 +199,6 @@ impl FrameReader {
     pub(crate) unsafe fn receive(&mut self, raw_socket: *mut c_void) -> Result<(), c_int> {
         // SAFETY: passed on from the caller.
         unsafe { self.part.receive(raw_socket) }
-    }
-
-    /// The descriptor of the connection that the current part came over.
-    pub(crate) fn source(&self) -> Option<std::os::fd::RawFd> {
-        self.part.source()
     }
 
     /// Whether another part follows the current one.

@@ -72,7 +72,7 @@ impl Monitored {
 
     /// Reads the reports up to the one that decides, if it is there.
     pub(crate) fn outcome(&mut self) -> Result<Option<Outcome>, LinkError> {
-        while let Some(report) = self.reports.receive(&mut self.reader, None, EVENT_FRAMES)? {
+        while let Some(report) = self.reports.receive(&mut self.reader, false, EVENT_FRAMES)? {
             let Some(&[event_low, event_high, a, b, c, d]) = report.frames.first().map(|frame| &frame[..]) else {
                 continue;
             };

@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::admission::{AdmissionThread, ZAP_DOMAIN};
-use crate::connections::Connections;
 use crate::context::{Context, error_text, last_error};
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
@@ -46,7 +45,6 @@ pub struct Router {
     socket: Socket,
     admission: Option<AdmissionThread>,
     reader: FrameReader,
-    connections: Connections,
     waker: Waker,
     endpoint: String,
     frames_max: usize,
@@ -72,7 +70,7 @@ impl Router {
         configure(&socket, &options.link)?;
         // Without it, what is sent to a peer that is full or unknown vanishes silently.
         socket.set_int(ffi::ZMQ_ROUTER_MANDATORY, 1)?;
-        // A peer that comes back under its name takes it over from its dead connection.
+        // A peer that comes back under its name takes it over from its dead connection, which is closed (`build/patch.rs`).
         socket.set_int(ffi::ZMQ_ROUTER_HANDOVER, 1)?;
         socket.set_int(ffi::ZMQ_BACKLOG, c_int::try_from(BACKLOG).unwrap_or(c_int::MAX))?;
         if let Some(keys) = &options.keys {
@@ -94,7 +92,6 @@ impl Router {
             socket,
             admission,
             reader: FrameReader::new(),
-            connections: Connections::default(),
             waker,
             endpoint: actual,
             frames_max: options.link.frames_max,
@@ -185,7 +182,7 @@ impl RouterLink for Router {
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
-        let received = self.socket.receive(&mut self.reader, Some(&mut self.connections), self.frames_max)?;
+        let received = self.socket.receive(&mut self.reader, true, self.frames_max)?;
         self.drained = received.is_none();
         Ok(received)
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::connections::Connections;
 use crate::context::{Context, errno, last_error};
 use crate::error::LinkError;
 use crate::ffi;
@@ -159,11 +158,11 @@ impl Socket {
         unsafe { send_part(self.raw.as_ptr(), frame, more, lent) }
     }
 
-    /// Receives one message, if there is one. With `peers` its first part is the peer's routing id.
+    /// Receives one message, if there is one. `with_peer`: its first part is the peer's routing id.
     pub(crate) fn receive(
         &mut self,
         reader: &mut FrameReader,
-        peers: Option<&mut Connections>,
+        with_peer: bool,
         frames_max: usize,
     ) -> Result<Option<Received>, LinkError> {
         if !self.receive_part(reader)? {
@@ -171,12 +170,8 @@ impl Socket {
         }
         let mut message = Received::default();
         let mut more = reader.more();
-        if let Some(peers) = peers {
-            let source = reader.source();
+        if with_peer {
             message.peer = reader.frame();
-            if let Some(source) = source {
-                peers.heard(&message.peer, source);
-            }
             if !more || !self.receive_part(reader)? {
                 return Ok(Some(message));
             }

@@ -6,11 +6,13 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions};
+use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions, SendError};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Messages of one peer that the router of these tests keeps.
 const QUEUE: u32 = 100;
+/// Bytes that it keeps for one peer.
+const QUEUE_BYTES: usize = 4 << 20;
 /// A peer that cannot send anything for so long has filled all queues on the way.
 const STUCK: Duration = Duration::from_millis(300);
 
@@ -89,8 +91,27 @@ impl Peer {
 }
 
 fn router(context: &Context) -> Router {
-    let link = LinkOptions { receive_queue: QUEUE, ..LinkOptions::default() };
+    let link = LinkOptions { receive_queue: QUEUE, send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() };
     Router::bind(context, "tcp://127.0.0.1:0", RouterOptions { link, ..RouterOptions::default() }).unwrap()
+}
+
+/// The inode of the router's end of a connection.
+#[cfg(target_os = "linux")]
+fn inode_of_other_end(peer: &Peer) -> String {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = |address: std::io::Result<std::net::SocketAddr>| format!(":{:04X}", address.unwrap().port());
+    let (own, router) = (port(peer.stream.local_addr()), port(peer.stream.peer_addr()));
+    let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.into_iter().find(|fields| fields[1].ends_with(&router) && fields[2].ends_with(&own));
+    row.expect("the router's end")[9].to_owned()
+}
+
+/// Whether this process has a descriptor of a socket.
+#[cfg(target_os = "linux")]
+fn is_open(inode: &str) -> bool {
+    let name = format!("socket:[{inode}]");
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    descriptors.into_iter().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == &*name))
 }
 
 /// Reads until somebody has said a word; how many messages came before.
@@ -156,5 +177,48 @@ fn a_ping_is_answered_with_its_context() {
     peer.command(b"\x04PING\0\0where");
     assert_eq!(peer.reads_command(), b"\x04PONGwhere");
     peer.say("here");
+    hear(&mut router, "here");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut older = Peer::connect(&router, b"twin");
+    older.say("older");
+    hear(&mut router, "older");
+    let inode = inode_of_other_end(&older);
+    assert!(is_open(&inode));
+    // More waits for it than the system holds, so that the end of what is for it never comes.
+    let frame = Bytes::from(vec![0; 1 << 20]);
+    let mut full_since = None;
+    let until = Instant::now() + DEADLINE;
+    while full_since.is_none_or(|since: Instant| since.elapsed() < STUCK) {
+        assert!(Instant::now() < until, "the router's queue has no end");
+        match router.try_send(b"twin", std::slice::from_ref(&frame)) {
+            Ok(()) => full_since = None,
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                full_since.get_or_insert_with(Instant::now);
+                router.wait(Some(Duration::from_millis(10)), false).unwrap();
+            }
+        }
+    }
+    let mut newer = Peer::connect(&router, b"twin");
+    newer.say("newer");
+    hear(&mut router, "newer");
+    older.say("more");
+    // The I/O thread has read that before it has shaken hands with the second of those that come afterwards.
+    drop(Peer::connect(&router, b"passer-by"));
+    drop(Peer::connect(&router, b"passer-by"));
+    older.reset();
+    let until = Instant::now() + DEADLINE;
+    while is_open(&inode) {
+        assert!(Instant::now() < until, "its descriptor is kept");
+        router.try_receive().unwrap();
+        router.wait(Some(Duration::from_millis(10)), false).unwrap();
+    }
+    newer.say("here");
     hear(&mut router, "here");
 }
