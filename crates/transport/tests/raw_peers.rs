@@ -180,6 +180,36 @@ fn a_ping_is_answered_with_its_context() {
     hear(&mut router, "here");
 }
 
+#[test]
+fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut name_of = |name: &[u8]| {
+        let mut peer = Peer::connect(&router, name);
+        peer.say("here");
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match router.try_receive().unwrap() {
+                Some(received) => return (peer, received.peer),
+                None => {
+                    let left = until.checked_duration_since(Instant::now()).expect("its word in time");
+                    router.wait(Some(left), false).unwrap();
+                }
+            }
+        }
+    };
+    let (_first, made) = name_of(b"");
+    let number = u32::from_be_bytes(made[1..].try_into().unwrap());
+    let next = |count: u32| [&[0][..], &number.wrapping_add(count).to_be_bytes()].concat();
+    // It is given the name that it claims, but as any other, and the next one has the next.
+    let (_claimer, given) = name_of(&next(1));
+    assert_eq!(given, next(1));
+    let (_next, made) = name_of(b"");
+    assert_eq!(made, next(2));
+    let (_named, name) = name_of(b"name");
+    assert_eq!(name, "name");
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
