@@ -20,6 +20,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 eprintln!("dropped: {error}");
             }
         }
-        router.wait(None, false)?;
+        router.wait(None)?;
     }
 }

@@ -15,6 +15,9 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 /// Messages in flight: enough to keep both sides busy, as a client with many jobs does.
 const IN_FLIGHT: usize = 500;
 
+/// Until a peer that was full is tried again.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+
 fn main() -> Outcome {
     wake_up_latency()?;
     for encrypted in [false, true] {
@@ -56,7 +59,7 @@ fn wake_up_latency() -> Outcome {
     });
     let mut latencies = Vec::new();
     while !done.load(Ordering::Acquire) {
-        if router.wait(None, false)?.woken {
+        if router.wait(None)?.woken {
             latencies.extend(pushed.try_iter().map(|pushed_at| pushed_at.elapsed()));
         }
     }
@@ -132,7 +135,8 @@ fn echo(mut router: Router, stop: &AtomicBool) -> Result<(), norfab_transport::L
         {
             stalled = (router.try_send(&message.peer, &message.frames) == Err(SendError::Full)).then_some(message);
         }
-        router.wait(None, stalled.is_some())?;
+        // A peer that is full has room again soon: it reads all the time.
+        router.wait(stalled.is_some().then_some(FULL_PAUSE))?;
         if let Some(message) = &stalled
             && router.try_send(&message.peer, &message.frames) != Err(SendError::Full)
         {

@@ -83,7 +83,7 @@ pub enum SendError {
     /// A router knows no peer of this name now.
     #[error("no peer of this name is connected")]
     Unroutable,
-    /// The peer's queue is full, or a dealer is not connected. Wait for `writable` and try again.
+    /// The peer's queue is full, or a dealer is not connected. A dealer waits for `writable` and tries again.
     #[error("the peer's queue is full or its connection is down")]
     Full,
     /// The link was closed.

@@ -94,8 +94,6 @@ unsafe extern "C" {
     pub(crate) fn zmq_bind(socket: *mut c_void, endpoint: *const c_char) -> c_int;
     pub(crate) fn zmq_connect(socket: *mut c_void, endpoint: *const c_char) -> c_int;
     pub(crate) fn zmq_socket_monitor(socket: *mut c_void, endpoint: *const c_char, events: c_int) -> c_int;
-    /// What a ROUTER could do for one peer right now (DRAFT): `ZMQ_POLLOUT` or nothing, -1 for an unknown peer.
-    pub(crate) fn zmq_socket_get_peer_state(socket: *mut c_void, peer: *const c_void, len: usize) -> c_int;
 
     pub(crate) fn zmq_send(socket: *mut c_void, data: *const c_void, len: usize, flags: c_int) -> c_int;
     pub(crate) fn zmq_msg_init(message: *mut zmq_msg_t) -> c_int;

@@ -69,7 +69,8 @@ pub struct Received {
 pub struct Ready {
     /// `try_receive` is worth a try (it may still find nothing).
     pub readable: bool,
-    /// A send that was refused as [`SendError::Full`] is worth another try. Only set if `want_write` was asked for.
+    /// A send that was refused as [`SendError::Full`] is worth another try. Only set by dealers, if `want_write` was asked
+    /// for: a broker keeps nothing for peers that are full.
     pub writable: bool,
     /// A producer called [`Waker::wake`] since the last wait: look at the queues.
     pub woken: bool,
@@ -141,12 +142,11 @@ pub trait RouterLink: Send {
     /// Only if the link itself is broken; nothing that a peer sends causes one.
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError>;
 
-    /// Sleeps until a message may have come in, a producer woke the owner, the time is over (`None`: no limit), or, with
-    /// `want_write`, one of the peers that were [`SendError::Full`] since the last wait can take a message again.
+    /// Sleeps until a message may have come in, a producer woke the owner, or the time is over (`None`: no limit).
     ///
     /// # Errors
     /// Only if the link itself is broken.
-    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError>;
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError>;
 
     /// The handle by which other threads interrupt `wait`.
     fn waker(&self) -> Waker;
@@ -173,7 +173,8 @@ pub trait DealerLink: Send {
     /// Only if the link itself is broken; nothing that the broker sends causes one.
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError>;
 
-    /// As [`RouterLink::wait`]. Returns at once while a status waits in [`DealerLink::next_status`].
+    /// As [`RouterLink::wait`], and, with `want_write`, until a message can be sent. Returns at once while a status waits in
+    /// [`DealerLink::next_status`].
     ///
     /// # Errors
     /// Only if the link itself is broken.

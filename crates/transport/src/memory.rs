@@ -36,10 +36,6 @@ struct RouterEnd {
     inbox: VecDeque<(u64, Received)>,
     /// Who a name belongs to: the newest connection under it.
     peers: BTreeMap<Bytes, u64>,
-    /// Some peer was full when the owner last sent.
-    stalled: bool,
-    /// A peer that was full is not any more, or is gone.
-    writable: bool,
     signal: Waker,
 }
 
@@ -73,13 +69,7 @@ impl MemoryNetwork {
         if wires.routers.contains_key(endpoint) {
             return Err(LinkError::AddressInUse { endpoint: endpoint.to_owned() });
         }
-        let end = RouterEnd {
-            inbox: VecDeque::new(),
-            peers: BTreeMap::new(),
-            stalled: false,
-            writable: false,
-            signal: signal.clone(),
-        };
+        let end = RouterEnd { inbox: VecDeque::new(), peers: BTreeMap::new(), signal: signal.clone() };
         wires.routers.insert(endpoint.to_owned(), end);
         let waiting: Vec<u64> =
             wires.dealers.iter().filter(|(_, dealer)| dealer.endpoint == endpoint).map(|(&id, _)| id).collect();
@@ -217,16 +207,6 @@ impl Wires {
             && router.peers.get(name) == Some(&id)
         {
             router.peers.remove(name);
-            router.has_room();
-        }
-    }
-}
-
-impl RouterEnd {
-    fn has_room(&mut self) {
-        if std::mem::take(&mut self.stalled) {
-            self.writable = true;
-            self.signal.wake();
         }
     }
 }
@@ -250,7 +230,6 @@ impl RouterLink for MemoryRouter {
         let id = router.peers.get(peer).ok_or(SendError::Unroutable)?;
         let dealer = wires.dealers.get_mut(id).ok_or(SendError::Unroutable)?;
         if dealer.inbox.len() >= dealer.capacity {
-            router.stalled = true;
             return Err(SendError::Full);
         }
         dealer.inbox.push_back(received(Bytes::new(), frames));
@@ -272,16 +251,12 @@ impl RouterLink for MemoryRouter {
         Ok(Some(message))
     }
 
-    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError> {
         let network = self.network.clone();
         let look = || {
-            let mut wires = network.lock();
-            let Some(router) = wires.routers.get_mut(&self.endpoint) else { return Ready::default() };
-            Ready {
-                readable: !router.inbox.is_empty(),
-                writable: want_write && std::mem::take(&mut router.writable),
-                woken: false,
-            }
+            let wires = network.lock();
+            let readable = wires.routers.get(&self.endpoint).is_some_and(|router| !router.inbox.is_empty());
+            Ready { readable, ..Ready::default() }
         };
         wait(&self.waker, &self.signal, timeout, || (look(), false))
     }
@@ -345,15 +320,8 @@ impl DealerLink for MemoryDealer {
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
         let mut wires = self.network.lock();
-        let wires = &mut *wires;
         let Some(dealer) = wires.dealers.get_mut(&self.id) else { return Ok(None) };
-        let message = dealer.inbox.pop_front();
-        if message.is_some()
-            && let Some(router) = wires.routers.get_mut(&dealer.endpoint)
-        {
-            router.has_room();
-        }
-        Ok(message)
+        Ok(dealer.inbox.pop_front())
     }
 
     fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {

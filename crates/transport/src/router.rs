@@ -1,6 +1,6 @@
 //! The broker's socket: a ROUTER that listens.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::sync::Arc;
@@ -22,9 +22,6 @@ use crate::options::{BACKLOG, LinkOptions, RouterOptions};
 use crate::sleep::{has_news, sleep};
 use crate::socket::Socket;
 use crate::waker::Waker;
-
-/// Peers that were full and that are asked about before each sleep. Those beyond are tried again when one of these is ready.
-const STALLED_PEERS_MAX: usize = 4096;
 
 /// Accounts of lent frames that are kept although they are empty.
 const ACCOUNTS_KEPT: usize = 1024;
@@ -48,7 +45,6 @@ pub struct Router {
     waker: Waker,
     endpoint: String,
     frames_max: usize,
-    stalled: BTreeSet<Box<[u8]>>,
     /// Peers that were sent large frames.
     lent: HashMap<Box<[u8]>, Arc<Lent>>,
     lent_total: Arc<Total>,
@@ -95,7 +91,6 @@ impl Router {
             waker,
             endpoint: actual,
             frames_max: options.link.frames_max,
-            stalled: BTreeSet::new(),
             lent: HashMap::new(),
             lent_nothing: Lent::new(options.link.send_queue_bytes, Arc::clone(&lent_total)),
             lent_total,
@@ -110,12 +105,6 @@ impl Router {
         self.admission.as_ref().map_or(0, AdmissionThread::denials)
     }
 
-    fn stall(&mut self, peer: &[u8]) {
-        if self.stalled.len() < STALLED_PEERS_MAX {
-            self.stalled.insert(peer.into());
-        }
-    }
-
     /// The account of a peer that is sent large frames.
     fn lent_to(&mut self, peer: &[u8]) -> Arc<Lent> {
         if let Some(lent) = self.lent.get(peer) {
@@ -127,22 +116,6 @@ impl Router {
         let lent = Lent::new(self.queue_bytes, Arc::clone(&self.lent_total));
         self.lent.insert(peer.into(), Arc::clone(&lent));
         lent
-    }
-
-    /// Looks at the socket and at the peers that were full.
-    fn look(&mut self, ready: &mut Ready, want_write: bool) -> Result<(), LinkError> {
-        ready.readable = self.socket.events()? & ffi::ZMQ_POLLIN != 0;
-        self.drained = !ready.readable;
-        if want_write && !self.stalled.is_empty() {
-            self.lent_total.want();
-        }
-        let has_room = |peer: &[u8]| self.lent.get(peer).is_none_or(|lent| lent.has_room(1));
-        if want_write && self.stalled.iter().any(|peer| has_room(peer) && self.socket.accepts(peer)) {
-            // Those that are still full tell so again when they are tried.
-            self.stalled.clear();
-            ready.writable = true;
-        }
-        Ok(())
     }
 }
 
@@ -156,7 +129,6 @@ impl RouterLink for Router {
             large => {
                 let lent = self.lent_to(peer);
                 if !lent.has_room(large) {
-                    self.stall(peer);
                     return Err(SendError::Full);
                 }
                 Some(lent)
@@ -168,10 +140,7 @@ impl RouterLink for Router {
         match self.socket.send_copy(peer, true) {
             Ok(()) => {}
             Err(errno) if errno == Errno::HOSTUNREACH.raw_os_error() => return Err(SendError::Unroutable),
-            Err(errno) if errno == Errno::AGAIN.raw_os_error() => {
-                self.stall(peer);
-                return Err(SendError::Full);
-            }
+            Err(errno) if errno == Errno::AGAIN.raw_os_error() => return Err(SendError::Full),
             Err(_) => return Err(SendError::Failed(last_error("zmq_send"))),
         }
         // The peer's queue has taken the message; if the connection ends meanwhile, libzmq drops all of it.
@@ -187,11 +156,12 @@ impl RouterLink for Router {
         Ok(received)
     }
 
-    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError> {
         let mut ready = Ready::default();
-        if want_write || !self.drained {
-            self.look(&mut ready, want_write)?;
-            if ready.readable || ready.writable {
+        if !self.drained {
+            ready.readable = self.socket.events()? & ffi::ZMQ_POLLIN != 0;
+            self.drained = !ready.readable;
+            if ready.readable {
                 ready.woken = self.waker.take_if_armed();
                 return Ok(ready);
             }
@@ -201,13 +171,7 @@ impl RouterLink for Router {
         let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
         sleep(&mut descriptors, timeout)?;
         let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
-        if reported {
-            if want_write {
-                self.look(&mut ready, true)?;
-            } else {
-                ready.readable = true;
-            }
-        }
+        ready.readable = reported;
         ready.woken = woken && self.waker.take();
         Ok(ready)
     }

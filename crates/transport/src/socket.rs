@@ -139,13 +139,6 @@ impl Socket {
         if result == 0 { Ok(()) } else { Err(last_error("zmq_socket_monitor")) }
     }
 
-    /// Whether a message to this peer would not be refused as "full" now. True too for a peer that is gone: a send will tell.
-    pub(crate) fn accepts(&self, peer: &[u8]) -> bool {
-        // SAFETY: the socket is alive and the peer's name is read before the call returns.
-        let state = unsafe { ffi::zmq_socket_get_peer_state(self.raw.as_ptr(), peer.as_ptr().cast(), peer.len()) };
-        state < 0 || state & ffi::ZMQ_POLLOUT != 0
-    }
-
     /// Sends one part, copied.
     pub(crate) fn send_copy(&mut self, bytes: &[u8], more: bool) -> Result<(), c_int> {
         // SAFETY: the socket is alive, and nobody else uses it while it is borrowed mutably.

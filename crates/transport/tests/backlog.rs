@@ -34,7 +34,7 @@ fn dealer(context: &Context, router: &mut Router, name: &'static [u8]) -> Dealer
     dealer.try_send(&[Bytes::from_static(name)]).expect("room");
     while router.try_receive().expect("a link").is_none() {
         assert!(Instant::now() < end, "no message");
-        router.wait(Some(Duration::from_millis(10)), false).expect("a link");
+        router.wait(Some(Duration::from_millis(10))).expect("a link");
     }
     dealer
 }
@@ -79,7 +79,7 @@ fn a_router_keeps_a_bounded_number_of_bytes_for_a_peer_and_goes_on_with_others()
     let frame = Bytes::from(vec![0_u8; FRAME_BYTES]);
     while router.try_send(b"silent", std::slice::from_ref(&frame)).is_err() {
         assert!(Instant::now() < end, "no room again");
-        router.wait(Some(Duration::from_millis(10)), true).expect("a link");
+        router.wait(Some(Duration::from_millis(10))).expect("a link");
     }
 }
 
@@ -99,7 +99,7 @@ fn a_dealer_keeps_a_bounded_number_of_bytes_and_sleeps_until_there_is_room() {
                 // The first message that came after there was room.
                 Some(message) if message.frames[0].len() == FRAME_BYTES + 1 => return true,
                 Some(_) => {}
-                None => drop(router.wait(Some(Duration::from_millis(10)), false).expect("a link")),
+                None => drop(router.wait(Some(Duration::from_millis(10))).expect("a link")),
             }
         }
         false

@@ -40,7 +40,7 @@ impl Echo {
                 while let Some(message) = router.try_receive().unwrap() {
                     router.try_send(&message.peer, &message.frames).ok();
                 }
-                router.wait(None, false).unwrap();
+                router.wait(None).unwrap();
             }
         });
         Self { endpoint, keys, waker, stop, thread: Some(thread) }

@@ -75,7 +75,7 @@ fn idle_links_make_no_wake_ups_and_have_one_socket_each() {
     let wakers = [router.waker(), dealer.waker()];
     let owners = [
         std::thread::Builder::new().name("router-owner".to_owned()).spawn(move || {
-            while !router.wait(None, false).unwrap().woken {
+            while !router.wait(None).unwrap().woken {
                 while router.try_receive().unwrap().is_some() {}
             }
         }),

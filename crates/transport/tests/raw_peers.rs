@@ -124,7 +124,7 @@ fn hear(router: &mut Router, word: &str) -> usize {
             Some(_) => others += 1,
             None => {
                 let left = until.checked_duration_since(Instant::now()).expect("the word in time");
-                router.wait(Some(left), false).unwrap();
+                router.wait(Some(left)).unwrap();
             }
         }
     }
@@ -193,7 +193,7 @@ fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
                 Some(received) => return (peer, received.peer),
                 None => {
                     let left = until.checked_duration_since(Instant::now()).expect("its word in time");
-                    router.wait(Some(left), false).unwrap();
+                    router.wait(Some(left)).unwrap();
                 }
             }
         }
@@ -231,7 +231,7 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
             Err(error) => {
                 assert_eq!(error, SendError::Full);
                 full_since.get_or_insert_with(Instant::now);
-                router.wait(Some(Duration::from_millis(10)), false).unwrap();
+                router.wait(Some(Duration::from_millis(10))).unwrap();
             }
         }
     }
@@ -247,7 +247,7 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
     while is_open(&inode) {
         assert!(Instant::now() < until, "its descriptor is kept");
         router.try_receive().unwrap();
-        router.wait(Some(Duration::from_millis(10)), false).unwrap();
+        router.wait(Some(Duration::from_millis(10))).unwrap();
     }
     newer.say("here");
     hear(&mut router, "here");

@@ -200,13 +200,13 @@ fn peer_that_was_denied_comes_in_once_it_is_admitted() {
         door.open.store(true, Ordering::Release);
         while status(&mut dealer) != LinkStatus::Connected {}
         dealer.try_send(&[Bytes::from("in")]).unwrap();
-        router.wait(Some(DEADLINE), false).unwrap();
+        router.wait(Some(DEADLINE)).unwrap();
         let until = Instant::now() + DEADLINE;
         let message = loop {
             if let Some(message) = router.try_receive().unwrap() {
                 break message;
             }
-            router.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
+            router.wait(Some(until.checked_duration_since(Instant::now()).unwrap())).unwrap();
         };
         assert_eq!(message.frames, [Bytes::from("in")]);
         let expected = PeerHello {
@@ -320,7 +320,7 @@ fn peers_that_take_the_names_of_others_end_their_connections_and_leave_nothing()
             match router.try_receive().unwrap() {
                 Some(received) if received.frames == [Bytes::from(word)] => return,
                 Some(_) => {}
-                None => drop(router.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap()),
+                None => drop(router.wait(Some(until.checked_duration_since(Instant::now()).unwrap())).unwrap()),
             }
         }
     };

@@ -37,7 +37,7 @@ fn every_push_is_seen(mut router: Box<dyn RouterLink>) {
     let mut wake_ups = 0;
     while seen < PRODUCERS * PUSHES_EACH {
         let started = Instant::now();
-        let ready = router.wait(Some(LOST), false).unwrap();
+        let ready = router.wait(Some(LOST)).unwrap();
         assert!(started.elapsed() < LOST, "a wake-up was lost after {seen} pushes");
         if ready.woken {
             wake_ups += 1;

@@ -119,7 +119,7 @@ impl Run {
                     let now = SystemClock::now();
                     let deadline = [self.machine.next_deadline(), self.held.deadline()].into_iter().flatten().min();
                     let timeout = deadline.map(|at| at.saturating_duration_since(now));
-                    if let Err(error) = self.link.wait(timeout, false) {
+                    if let Err(error) = self.link.wait(timeout) {
                         break Err(error);
                     }
                 }

@@ -81,7 +81,7 @@ fn first_message(router: &mut Router) -> WorkerMessage {
         if let Some(received) = router.try_receive().expect("a link") {
             return WorkerMessage::decode(&received.frames).expect("a message");
         }
-        router.wait(Some(Duration::from_millis(100)), false).expect("a link");
+        router.wait(Some(Duration::from_millis(100))).expect("a link");
     }
     panic!("the worker does not come back");
 }

@@ -86,8 +86,8 @@ impl RouterLink for Stalling {
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
         self.router.try_receive()
     }
-    fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
-        let ready = self.router.wait(timeout, want_write);
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError> {
+        let ready = self.router.wait(timeout);
         if self.stall.swap(false, Ordering::SeqCst) {
             std::thread::sleep(self.time);
         }

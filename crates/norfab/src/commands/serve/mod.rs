@@ -256,7 +256,7 @@ mod tests {
         fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
             self.0.try_receive()
         }
-        fn wait(&mut self, _: Option<Duration>, _: bool) -> Result<Ready, LinkError> {
+        fn wait(&mut self, _: Option<Duration>) -> Result<Ready, LinkError> {
             Err(LinkError::EmptyMessage)
         }
         fn waker(&self) -> Waker {
