@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
-use serde_json::{Map, Value};
-
 use super::{Connected, arguments, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
@@ -18,7 +15,6 @@ pub async fn run(
     timeout: Duration,
 ) -> Result<Code, Failure> {
     let kwargs = arguments(words)?;
-    check(service, task, &kwargs)?;
     let connected = Connected::new(global).await?;
     let answer = ask_broker(&connected.client, service, task, kwargs, timeout).await;
     connected.client.stop().await;
@@ -37,37 +33,6 @@ pub async fn run(
     }
     printer::json(&answer);
     Ok(Code::Ok)
-}
-
-/// What the broker's tasks take. Brokers pass over what they do not know, so that nobody would learn of a typing error.
-const TAKEN: [(&str, &str, &[&str]); 8] = [
-    (MANAGEMENT_SERVICE, "show_workers", &["service", "status"]),
-    (MANAGEMENT_SERVICE, "get_stats", &[]),
-    (MANAGEMENT_SERVICE, "get_status", &[]),
-    (MANAGEMENT_SERVICE, "show_broker", &[]),
-    (MANAGEMENT_SERVICE, "show_broker_version", &[]),
-    (MANAGEMENT_SERVICE, "show_broker_inventory", &[]),
-    (MANAGEMENT_SERVICE, "get_logs", &["last", "level", "logger", "since", "until"]),
-    (INVENTORY_SERVICE, "get_inventory", &["name"]),
-];
-
-/// Refuses arguments by the rules that tasks of workers have: none that is unknown, and no text for a number. What this program does not
-/// know of is left to the broker.
-fn check(service: &str, task: &str, kwargs: &Map<String, Value>) -> Result<(), Failure> {
-    let known = TAKEN.iter().find(|(of, name, _)| *of == service && *name == task);
-    let Some((_, _, taken)) = known else { return Ok(()) };
-    for (name, value) in kwargs {
-        if !taken.contains(&name.as_str()) {
-            let taken = if taken.is_empty() { "none".to_owned() } else { taken.join(", ") };
-            return Err(Failure::usage(format!("unknown argument '{name}': {task} takes {taken}")));
-        }
-        if let ("last", Value::String(text)) = (name.as_str(), value) {
-            return Err(Failure::usage(format!(
-                "argument 'last': expected a whole number, found the text {text:?}: write last:=20"
-            )));
-        }
-    }
-    Ok(())
 }
 
 /// What the broker serves itself.

@@ -44,6 +44,27 @@ pub struct ManagementAsk {
     pub kwargs: Map<String, Value>,
 }
 
+/// Who knows the answer to a task.
+enum Answerer {
+    Registry,
+    Owner(AskKind),
+}
+
+/// Who answers a task, and what it takes; `None` for a task that there is not.
+fn known(of_inventory: bool, task: &str) -> Option<(Answerer, &'static [&'static str])> {
+    Some(match (of_inventory, task) {
+        (true, "get_inventory") => (Answerer::Owner(AskKind::WorkerInventory), &["name"]),
+        (false, "show_workers") => (Answerer::Registry, &["service", "status"]),
+        (false, "get_stats") => (Answerer::Owner(AskKind::Stats), &[]),
+        (false, "get_status") => (Answerer::Owner(AskKind::Status), &[]),
+        (false, "show_broker") => (Answerer::Owner(AskKind::ShowBroker), &[]),
+        (false, "show_broker_version") => (Answerer::Owner(AskKind::Version), &[]),
+        (false, "show_broker_inventory") => (Answerer::Owner(AskKind::Inventory), &[]),
+        (false, "get_logs") => (Answerer::Owner(AskKind::Logs), &["last", "level", "logger", "since", "until"]),
+        _ => return None,
+    })
+}
+
 #[derive(Debug)]
 pub(super) struct PendingAsk {
     client: Identity,
@@ -75,22 +96,23 @@ impl Broker {
             }
         };
         let task = body.task.as_deref().unwrap_or("None");
-        let kind = match (service.as_str() == INVENTORY_SERVICE, task) {
-            (true, "get_inventory") => AskKind::WorkerInventory,
-            (false, "show_workers") => {
+        let Some((answerer, takes)) = known(service.as_str() == INVENTORY_SERVICE, task) else {
+            let answer = Value::String(format!("Unsupported task '{task}'"));
+            self.reply_management(client, service, job, Status::OK, &answer);
+            return;
+        };
+        // Passed over, as other brokers do, nobody would learn of a typing error.
+        if let Some(unknown) = body.kwargs.keys().find(|name| !takes.contains(&name.as_str())) {
+            let takes = if takes.is_empty() { "no arguments".to_owned() } else { takes.join(", ") };
+            let error = format!("unknown argument '{unknown}': {task} takes {takes}");
+            self.reply_management(client, service, job, Status::REFUSED, &error_value(error));
+            return;
+        }
+        let kind = match answerer {
+            Answerer::Owner(kind) => kind,
+            Answerer::Registry => {
                 let workers = self.show_workers(now, &body.kwargs);
                 self.reply_management(client, service, job, Status::OK, &workers);
-                return;
-            }
-            (false, "get_stats") => AskKind::Stats,
-            (false, "get_status") => AskKind::Status,
-            (false, "show_broker") => AskKind::ShowBroker,
-            (false, "show_broker_version") => AskKind::Version,
-            (false, "show_broker_inventory") => AskKind::Inventory,
-            (false, "get_logs") => AskKind::Logs,
-            _ => {
-                let answer = Value::String(format!("Unsupported task '{task}'"));
-                self.reply_management(client, service, job, Status::OK, &answer);
                 return;
             }
         };

@@ -255,6 +255,20 @@ fn management_always_answers_twice() {
         let commands: Vec<Command> = sent.iter().map(|sent| sent.command).collect();
         assert_eq!(commands, [Command::Response, Command::Mmi], "{service} {body}");
     }
+    for (service, body, takes) in [
+        (
+            MANAGEMENT_SERVICE,
+            r#"{"task":"get_logs","kwargs":{"last":1,"lats":2}}"#,
+            "last, level, logger, since, until",
+        ),
+        (MANAGEMENT_SERVICE, r#"{"task":"get_stats","kwargs":{"lats":2}}"#, "no arguments"),
+        (INVENTORY_SERVICE, r#"{"task":"get_inventory","kwargs":{"lats":2}}"#, "name"),
+    ] {
+        let sent = bench.from("client", &["NFPC01", "0x11", service, "any", "1", body]);
+        assert_eq!((sent.len(), &*sent[1].rest[2]), (2, "400"), "{body}");
+        assert!(sent[1].rest[3].contains("unknown argument 'lats': get_"), "{sent:?}");
+        assert!(sent[1].rest[3].contains(&format!(" takes {takes}")), "{sent:?}");
+    }
     bench.input("client", &["NFPC01", "0x11", MANAGEMENT_SERVICE, "any", "2", r#"{"task":"get_stats"}"#]);
     let Some(BrokerOutput::Ask(ask)) = bench.broker.poll_output() else { panic!("a question to the owner") };
     assert_eq!(ask.kind, AskKind::Stats);
