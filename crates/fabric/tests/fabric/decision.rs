@@ -215,7 +215,7 @@ impl Player {
         while Instant::now() < end {
             match self.0.try_receive().expect("a link") {
                 Some(received) => return decode(&received.frames).expect("a message of the kind that is due"),
-                None => drop(self.0.wait(Some(Duration::from_millis(100))).expect("a link")),
+                None => drop(self.0.wait(Some(Duration::from_millis(100)), false).expect("a link")),
             }
         }
         panic!("the broker said nothing");
