@@ -273,6 +273,21 @@ mod tests {
     }
 
     #[test]
+    fn a_time_that_passes_behind_a_stuck_beat_wakes_nobody_again() {
+        let network = MemoryNetwork::new();
+        let mut dealer = network.dealer("nobody", b"w", 1).expect("a dealer");
+        let mut outbox = Outbox::default();
+        let now = Instant::now();
+        outbox.push(now, vec!["event".into()], Class::Unhurried, None, None);
+        outbox.push(now, vec!["beat".into()], Class::Beat, None, None);
+        outbox.flush(now, &mut dealer).expect("a link");
+        let deadline = outbox.deadline().expect("it waits for company");
+        outbox.flush(deadline, &mut dealer).expect("a link");
+        assert_eq!((outbox.deadline(), outbox.failures()), (None, 2));
+        assert!(outbox.is_due(), "the link tells when it takes something");
+    }
+
+    #[test]
     fn what_the_link_does_not_take_is_due_until_it_does() {
         let network = MemoryNetwork::new();
         let mut dealer = network.dealer("nobody", b"w", 1).expect("a dealer");

@@ -3,6 +3,7 @@
 mod samples;
 
 use std::path::Path;
+use std::time::Duration;
 
 use norfab_jobs::*;
 use rusqlite::Connection;
@@ -272,11 +273,17 @@ fn what_was_noted_goes_with_the_database_that_is_set_aside_or_deleted() {
     assert!(aside.with_file_name(format!("{}-noted", aside.file_name().expect("a name").display())).exists());
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_journal_that_is_no_file_is_an_error_and_nobody_waits() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
-    std::fs::create_dir(folder.path().join("jobs.db-noted")).expect("a folder");
-    let error = SqliteWorkerStore::open(&path, STAMP).err().expect("a refusal");
+    let pipe = folder.path().join("jobs.db-noted");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("a pipe");
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(SqliteWorkerStore::open(&path, STAMP).err()));
+    // Whoever reads from it waits for ever.
+    let error = told.recv_timeout(Duration::from_secs(20)).expect("an answer in time").expect("a refusal");
     assert!(error.to_string().contains("jobs.db-noted"), "{error}");
 }
