@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{Confirmation, OperationError, WorkerStore, spawn_worker};
+use norfab_jobs::{Confirmation, OperationError, StoreError, WorkerStore, spawn_worker};
 use norfab_protocol::frame::Frames;
 use norfab_protocol::worker::{
     Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
@@ -62,6 +62,11 @@ pub(super) enum StoreAnswer {
         client: Identity,
         asked: Asked,
         loaded: Option<LoadedJob>,
+    },
+    /// What was asked for could not be read. Its client asks again.
+    Unreadable {
+        job: JobId,
+        error: StoreError,
     },
     Pruned {
         more: bool,
@@ -349,6 +354,11 @@ impl Run {
                 self.machine.stored(now, token, outcome);
             }
             StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
+            StoreAnswer::Unreadable { job, error } => {
+                if self.throttle.admit() {
+                    error!(job_uuid = %job, "worker {}: job {job} cannot be read: {error}", self.runner.identity);
+                }
+            }
             StoreAnswer::Pruned { more } => self.storing.pruned(now, more),
             StoreAnswer::Ended => self.store_ended = true,
         }

@@ -63,14 +63,13 @@ impl Run {
     pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
         let inbox = self.inbox.clone();
         let asked = self.storing.ask(move |store| {
-            let loaded = match store.result(&job) {
-                Ok(found) => found.map(|(_, payload)| LoadedJob { payload }),
-                Err(error) => {
-                    error!("job {job} cannot be read: {error}");
-                    return;
+            inbox.push([match store.result(&job) {
+                Ok(found) => {
+                    let loaded = found.map(|(_, payload)| LoadedJob { payload });
+                    StoreAnswer::Loaded { job, client, asked, loaded }
                 }
-            };
-            inbox.push([StoreAnswer::Loaded { job, client, asked, loaded }]);
+                Err(error) => StoreAnswer::Unreadable { job, error },
+            }]);
         });
         if let Err(error) = asked
             && self.throttle.admit()

@@ -5,3 +5,4 @@ mod decision;
 mod failures;
 mod roles;
 mod support;
+mod unreadable;
