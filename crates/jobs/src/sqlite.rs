@@ -22,7 +22,7 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, Row};
 
 pub use client::SqliteClientStore;
-pub use open::SetAside;
+pub use open::{DamagedFile, SetAside};
 pub use worker::SqliteWorkerStore;
 
 use crate::error::StoreError;

@@ -49,7 +49,7 @@ pub trait Store: Send {
     /// Does what can wait until the confirmations are out. The writer calls it after each batch.
     fn tidy(&mut self) -> Result<(), StoreError>;
 
-    /// The damaged file that was set aside when the store was opened.
+    /// The damaged file that was set aside, or of which a copy was, when the store was opened.
     fn set_aside(&self) -> Option<&SetAside>;
 }
 

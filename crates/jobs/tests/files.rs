@@ -273,6 +273,48 @@ fn what_was_noted_goes_with_the_database_that_is_set_aside_or_deleted() {
     assert!(aside.with_file_name(format!("{}-noted", aside.file_name().expect("a name").display())).exists());
 }
 
+#[test]
+fn a_copy_of_a_damaged_journal_is_kept_and_what_can_be_read_of_it_is_taken() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let noted = folder.path().join("jobs.db-noted");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    for number in 1..=3 {
+        store.apply(&[worker_insert(number)]).expect("a batch");
+    }
+    assert!(!store.is_settled());
+    // As it is after kill -9, but for a byte in the record of the second job.
+    let mut journal = std::fs::read(&noted).expect("a journal");
+    journal.truncate(journal.iter().rposition(|byte| *byte != 0).expect("records") + 1);
+    let middle = journal.len() / 2;
+    journal[middle] ^= 1;
+    // The database forgets what it takes now.
+    let before: Vec<_> = ["", "-wal"].map(|suffix| folder.path().join(format!("jobs.db{suffix}"))).to_vec();
+    let dead: Vec<_> = before.iter().map(|path| std::fs::read(path).expect("a file")).collect();
+    drop(store);
+    for (path, bytes) in before.iter().zip(dead) {
+        std::fs::write(path, bytes).expect("a file");
+    }
+    std::fs::write(&noted, &journal).expect("a file");
+    let mut beside = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
+    assert!(beside.job(&id(1)).expect("a query").is_some());
+    assert_eq!(beside.set_aside(), None, "that is for the owner");
+    drop(beside);
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    let jobs = [1, 2, 3].map(|number| store.job(&id(number)).expect("a query").is_some());
+    assert_eq!(jobs, [true, false, false]);
+    let aside = store.set_aside().expect("damage").clone();
+    assert_eq!(aside.file, DamagedFile::Journal);
+    assert_eq!(aside.moved_to, folder.path().join(format!("jobs.db-noted.damaged-{STAMP}")));
+    assert_eq!(std::fs::read(&aside.moved_to).expect("a copy"), journal);
+    assert!(aside.to_string().contains("change 2 cannot be read, and change 3 is there"), "{aside}");
+    store.apply(&[worker_insert(4)]).expect("a batch");
+    drop(store);
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    assert_eq!(store.set_aside(), None);
+    assert!(store.job(&id(4)).expect("a query").is_some());
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_journal_that_is_no_file_is_an_error_and_nobody_waits() {

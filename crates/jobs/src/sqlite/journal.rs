@@ -22,6 +22,12 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Number, length and checksum.
 const HEADER_BYTES: usize = 8 + 4 + 4;
 
+/// No more records fit into a journal.
+const RECORDS_MAX: u64 = JOURNAL_BYTES_MAX / HEADER_BYTES as u64;
+
+/// Bytes that are looked at for records behind one that cannot be read, where many seem to be some: a hundredth of a second.
+const SEARCHED_BYTES_MAX: usize = 64 << 20;
+
 /// Records as they were noted, in their order.
 pub(super) type Records = Vec<Vec<u8>>;
 
@@ -41,8 +47,21 @@ struct Contents {
     records: Records,
     /// Number of the last record that can be read; 0 for none.
     last: u64,
-    /// Bytes up to the end of that record.
+    /// Number of the first record that can be read; 0 for none.
+    first: u64,
+    /// Bytes up to the end of the last one.
     end: usize,
+}
+
+/// What was found when a journal was opened.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The open journal.
+    pub journal: Journal,
+    /// The records that the database does not have, in their order.
+    pub records: Records,
+    /// What shows that other records were lost. The journal is as it was.
+    pub damage: Option<String>,
 }
 
 /// An open journal, locked: one process at a time notes changes and takes over what another one left.
@@ -66,15 +85,23 @@ impl Journal {
         wait: bool,
         failed: impl Fn(io::Error) -> Error,
         mark: impl FnOnce() -> Result<Mark, Error>,
-    ) -> Result<Option<(Self, Records)>, Error> {
+    ) -> Result<Option<Found>, Error> {
         let Some(mut file) = lock(path, wait).map_err(&failed)? else { return Ok(None) };
         let Mark { applied, seed } = mark()?;
         let mut bytes = Vec::new();
         (&mut file).take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).map_err(&failed)?;
-        let Contents { records, last, end } = read(&bytes, Mark { applied, seed });
+        let contents = read(&bytes, Mark { applied, seed });
+        let damage = damage(&bytes, &contents, Mark { applied, seed });
+        let Contents { records, last, end, .. } = contents;
         // What the database does not have stays where it is until it does; behind it there may be anything, which is overwritten.
         let position = if records.is_empty() { 0 } else { end as u64 };
-        Ok(Some((Self { file, position, number: last.max(applied), seed, buffer: Vec::new() }, records)))
+        let journal = Self { file, position, number: last.max(applied), seed, buffer: Vec::new() };
+        Ok(Some(Found { journal, records, damage }))
+    }
+
+    /// Cuts off what stands behind the last record that can be read: it must not seem to follow what is noted next.
+    pub(super) fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.position)
     }
 
     /// Writes down a record. `false`: it does not fit any more. Errors: no space left; what was written before is untouched.
@@ -159,22 +186,66 @@ pub(super) fn read_beside(path: &Path, mark: Mark) -> io::Result<Records> {
 fn read(all: &[u8], mark: Mark) -> Contents {
     let mut contents = Contents::default();
     let mut bytes = all;
-    while let Some((header, rest)) = bytes.split_at_checked(HEADER_BYTES) {
-        let number = header[..8].try_into().map_or(0, u64::from_le_bytes);
-        let length = header[8..12].try_into().map_or(0, u32::from_le_bytes) as usize;
-        let expected = header[12..16].try_into().map_or(0, u32::from_le_bytes);
-        let Some((record, rest)) = rest.split_at_checked(length) else { break };
+    while let Some(claimed) = Claimed::at(bytes) {
+        let Claimed { number, record, rest, .. } = claimed;
         let follows = contents.last == 0 || number == contents.last + 1;
-        if number == 0 || !follows || checksum(mark.seed, &header[..12], record) != expected {
+        if !follows || !claimed.is_whole(mark.seed) {
             break;
         }
         if number > mark.applied {
             contents.records.push(record.to_vec());
         }
         bytes = rest;
+        if contents.first == 0 {
+            contents.first = number;
+        }
         (contents.last, contents.end) = (number, all.len() - bytes.len());
     }
     contents
+}
+
+/// What shows that records between those that can be read were lost, as by a host that lost its power. A torn record at the end
+/// shows nothing: it was not confirmed. Nor do leftovers from before the file was begun anew: they have lower numbers.
+fn damage(all: &[u8], contents: &Contents, mark: Mark) -> Option<String> {
+    if contents.first > mark.applied + 1 {
+        return Some(format!("the database has change {}, and change {} follows it", mark.applied, contents.first));
+    }
+    let known = contents.last.max(mark.applied);
+    let mut left = SEARCHED_BYTES_MAX;
+    (contents.end..all.len()).find_map(|start| {
+        let claimed = Claimed::at(&all[start..])?;
+        if claimed.number <= known || claimed.number - known > RECORDS_MAX || claimed.record.len() > left {
+            return None;
+        }
+        left -= claimed.record.len();
+        let found = claimed.number;
+        claimed.is_whole(mark.seed).then(|| format!("change {} cannot be read, and change {found} is there", known + 1))
+    })
+}
+
+/// What bytes say that they are the beginning of.
+struct Claimed<'a> {
+    number: u64,
+    header: &'a [u8],
+    record: &'a [u8],
+    /// What follows the record.
+    rest: &'a [u8],
+}
+
+impl<'a> Claimed<'a> {
+    /// `None`: the record would be longer than what is there.
+    fn at(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
+        let number = header[..8].try_into().map_or(0, u64::from_le_bytes);
+        let length = header[8..12].try_into().map_or(0, u32::from_le_bytes) as usize;
+        let (record, rest) = rest.split_at_checked(length)?;
+        Some(Self { number, header, record, rest })
+    }
+
+    fn is_whole(&self, seed: i64) -> bool {
+        let expected = self.header[12..16].try_into().map_or(0, u32::from_le_bytes);
+        self.number != 0 && checksum(seed, &self.header[..12], self.record) == expected
+    }
 }
 
 fn checksum(seed: i64, header: &[u8], record: &[u8]) -> u32 {
@@ -195,12 +266,13 @@ mod tests {
 
     const SEED: i64 = -7;
 
-    fn open(path: &Path, applied: u64) -> Option<(Journal, Records)> {
+    fn open(path: &Path, applied: u64) -> Option<Found> {
         Journal::open(path, false, |error| error, || Ok(Mark { applied, seed: SEED })).expect("a file")
     }
 
     fn read(path: &Path, applied: u64) -> (Journal, Vec<String>) {
-        let (journal, records) = open(path, applied).expect("nobody else has it");
+        let Found { journal, records, damage } = open(path, applied).expect("nobody else has it");
+        assert_eq!(damage, None);
         let texts = records.into_iter().map(|record| String::from_utf8(record).expect("a text")).collect();
         (journal, texts)
     }
@@ -243,8 +315,43 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[position] ^= 1;
             std::fs::write(&path, &damaged).expect("a file");
-            assert!(read(&path, 0).1.len() < 2, "byte {position}");
+            assert!(open(&path, 0).expect("nobody else has it").records.len() < 2, "byte {position}");
         }
+    }
+
+    #[test]
+    fn records_that_are_missing_between_others_are_damage_and_what_follows_them_is_cut_off() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let (mut journal, _) = read(&path, 0);
+        for text in ["one", "two", "ten"] {
+            noted(&mut journal, text);
+        }
+        drop(journal);
+        let whole = std::fs::read(&path).expect("a file");
+        let each = whole.len() / 3;
+        for byte in 0..2 * each {
+            let mut damaged = whole.clone();
+            damaged[byte] ^= 0x80;
+            std::fs::write(&path, &damaged).expect("a file");
+            let found = open(&path, 0).expect("nobody else has it");
+            assert_eq!(found.records.len(), byte / each, "byte {byte}");
+            let known = byte / each + 1;
+            let there = if known == 1 { 2 } else { 3 };
+            let expected = format!("change {known} cannot be read, and change {there} is there");
+            assert_eq!(found.damage, Some(expected), "byte {byte}");
+        }
+        // The last of them ended behind the first record. The next one is as long as the lost one.
+        let mut found = open(&path, 0).expect("nobody else has it");
+        found.journal.cut().expect("a file");
+        noted(&mut found.journal, "six");
+        drop(found);
+        assert_eq!(read(&path, 0).1, ["one", "six"]);
+        // The database has less than it had when the file was begun anew.
+        std::fs::write(&path, &whole[each..]).expect("a file");
+        let damage = open(&path, 0).expect("nobody else has it").damage;
+        assert_eq!(damage.as_deref(), Some("the database has change 0, and change 2 follows it"));
+        assert_eq!(read(&path, 1).1, ["two", "ten"]);
     }
 
     #[test]
@@ -279,10 +386,10 @@ mod tests {
         let (mut journal, _) = read(&path, 0);
         noted(&mut journal, "one");
         drop(journal);
-        let (_, records) = Journal::open(&path, false, |error| error, || Ok(Mark { applied: 0, seed: 1 }))
+        let found = Journal::open(&path, false, |error| error, || Ok(Mark { applied: 0, seed: 1 }))
             .expect("a file")
             .expect("nobody else has it");
-        assert!(records.is_empty());
+        assert_eq!((found.records.len(), found.damage), (0, None));
     }
 
     #[test]

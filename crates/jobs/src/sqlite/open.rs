@@ -23,26 +23,44 @@ const CHECKED_BYTES_MAX: u64 = 64 << 20;
 /// Statements that are kept prepared: all that the stores use.
 const STATEMENTS_CACHED: usize = 32;
 
-/// A damaged file that was moved out of the way.
+/// A damaged file that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// Where the database was, and where a new one is now.
+    /// Which file.
+    pub file: DamagedFile,
+    /// Where it was.
     pub path: PathBuf,
-    /// Where the damaged file is now.
+    /// Where it, or its copy, is now.
     pub moved_to: PathBuf,
     /// What is wrong with it.
     pub reason: String,
 }
 
+/// What can be damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DamagedFile {
+    /// The database. It was moved out of the way, and there is a new one.
+    Database,
+    /// The journal beside it. What can be read of it is in the database.
+    Journal,
+}
+
 impl fmt::Display for SetAside {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            formatter,
-            "the job database {} was damaged ({}): it is kept as {}, and a new one was begun without its jobs",
-            self.path.display(),
-            self.reason,
-            self.moved_to.display()
-        )
+        let Self { file, path, moved_to, reason } = self;
+        let (path, moved_to) = (path.display(), moved_to.display());
+        match file {
+            DamagedFile::Database => write!(
+                formatter,
+                "the job database {path} was damaged ({reason}): it is kept as {moved_to}, and a new one was begun \
+                 without its jobs"
+            ),
+            DamagedFile::Journal => write!(
+                formatter,
+                "the job journal {path} was damaged ({reason}): a copy is kept as {moved_to}, and the latest changes of \
+                 some jobs are lost"
+            ),
+        }
     }
 }
 
@@ -117,14 +135,7 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// Moves the file and its log, under names by which SQLite's own tools find both.
 fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, StoreError> {
-    // A stamp that is in use gets a number: what was set aside once is never overwritten.
-    let moved_to = (0..u32::MAX)
-        .map(|count| match count {
-            0 => beside(path, &format!(".damaged-{stamp}")),
-            _ => beside(path, &format!(".damaged-{stamp}-{count}")),
-        })
-        .find(|candidate| !candidate.exists())
-        .unwrap_or_else(|| beside(path, ".damaged"));
+    let moved_to = unused(path, stamp);
     let error = |error: std::io::Error| file_error("set aside the damaged", path, &error);
     std::fs::rename(path, &moved_to).map_err(error)?;
     let log = beside(path, "-wal");
@@ -139,7 +150,25 @@ fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, Store
     if index.exists() {
         std::fs::remove_file(&index).map_err(error)?;
     }
-    Ok(SetAside { path: path.to_owned(), moved_to, reason })
+    Ok(SetAside { file: DamagedFile::Database, path: path.to_owned(), moved_to, reason })
+}
+
+/// Keeps a copy of a damaged journal.
+pub(super) fn copy_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, StoreError> {
+    let moved_to = unused(path, stamp);
+    std::fs::copy(path, &moved_to).map_err(|error| file_error("copy the damaged", path, &error))?;
+    Ok(SetAside { file: DamagedFile::Journal, path: path.to_owned(), moved_to, reason })
+}
+
+/// The name of a damaged file. A stamp that is in use gets a number: what was set aside once is never overwritten.
+fn unused(path: &Path, stamp: &str) -> PathBuf {
+    (0..u32::MAX)
+        .map(|count| match count {
+            0 => beside(path, &format!(".damaged-{stamp}")),
+            _ => beside(path, &format!(".damaged-{stamp}-{count}")),
+        })
+        .find(|candidate| !candidate.exists())
+        .unwrap_or_else(|| beside(path, ".damaged"))
 }
 
 /// What a file is once it is open.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 
-use super::journal::{JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
-use super::open::{Kind, beside, file_error};
+use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
+use super::open::{Kind, beside, copy_aside, file_error};
 use super::record::Recorded;
 use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, statement};
@@ -93,8 +93,8 @@ pub struct SqliteStore<S: Schema> {
 
 impl<S: Schema> SqliteStore<S> {
     /// Opens or creates the file, readable for its owner only, and takes over what a process that died has noted beside it. A
-    /// damaged file is kept under the name `<path>.damaged-<stamp>` and a new one begins. Errors: written by a newer version,
-    /// not a database of this kind, no access, no space.
+    /// damaged file is kept under the name `<path>.damaged-<stamp>` and a new one begins; of a damaged journal a copy is kept.
+    /// Errors: written by a newer version, not a database of this kind, no access, no space.
     ///
     /// One process at a time notes changes beside the database. A second one waits two seconds for the first to end, and then
     /// writes each change into the database at once.
@@ -114,11 +114,19 @@ impl<S: Schema> SqliteStore<S> {
     }
 
     fn open_and(path: &Path, stamp: &str, wait: bool) -> Result<Self, StoreError> {
-        let database = Database::open(path, &S::KIND, stamp)?;
+        let mut database = Database::open(path, &S::KIND, stamp)?;
         let path = beside(&database.path, NOTED_SUFFIX);
         let failed = |error| file_error("open the job journal", &path, &error);
         let (journal, records) = match Journal::open(&path, wait, failed, || mark(&database))? {
-            Some((journal, records)) => (Some(journal), records),
+            // Whoever only looks leaves it to the owner to find out.
+            Some(found) if found.damage.is_some() && !wait => (None, Vec::new()),
+            Some(Found { mut journal, records, damage }) => {
+                if let Some(damage) = damage {
+                    database.set_aside = Some(copy_aside(&path, stamp, damage)?);
+                    journal.cut().map_err(failed)?;
+                }
+                (Some(journal), records)
+            }
             None => (None, Vec::new()),
         };
         let noted = operations::<S>(&path, records)?;
