@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use norfab_protocol::body::{
-    self, Accepted, CancelBody, Dispatched, JobState, ManagementBody, PutBody, Refused, Waiting,
+    self, Accepted, CancelBody, Dispatched, ManagementBody, PutBody, Refused, StateReply, Waiting,
 };
 use norfab_protocol::{Event, JobRequestBody, Target, TaskResult};
 use serde::Serialize;
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
     survives::<Dispatched>(data);
     survives::<Refused>(data);
     survives::<Accepted>(data);
-    survives::<JobState>(data);
+    survives::<StateReply>(data);
     survives::<Waiting>(data);
     survives::<Event>(data);
     survives::<CancelBody>(data);

@@ -21,6 +21,7 @@ const STEPS: &[Step] = &[
     Step { name: "duplicates", what: "versions of dependencies", run: duplicates::check },
     Step { name: "clippy", what: "clippy", run: clippy },
     Step { name: "build", what: "build", run: build },
+    Step { name: "fuzz", what: "fuzz targets still build", run: fuzz },
     Step { name: "documents", what: "commands and links in documents", run: documents::check },
     Step { name: "rustdoc", what: "documentation of the code", run: rustdoc },
     Step { name: "peers", what: "Python environments", run: peers::make },
@@ -94,6 +95,12 @@ fn clippy() -> Result<(), Failure> {
 fn build() -> Result<(), Failure> {
     // All targets, as the tests have them: another choice would build the dependencies a second time.
     run(&mut cargo(["build", "--workspace", "--all-targets", "--locked", "--quiet"]))
+}
+
+fn fuzz() -> Result<(), Failure> {
+    // A workspace of its own, in a folder of its own: what it builds must not push out what the others have built.
+    let mut command = cargo(["clippy", "--manifest-path", "fuzz/Cargo.toml", "--locked", "--quiet", "--target-dir"]);
+    run(command.arg(target().join("fuzz-check")).args(["--", "-D", "warnings"]))
 }
 
 fn rustdoc() -> Result<(), Failure> {

@@ -82,16 +82,12 @@ impl Outbox {
         });
     }
 
-    /// Throws away the first message of a job if it still waits for company: what follows says more.
+    /// Throws away what was announced of a job if it still waits for company: what follows says more.
     pub(crate) fn withdraw(&mut self, job: &JobId) {
         if self.company_until.is_none() {
             return;
         }
-        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.as_ref() == Some(job))
-            && let Some(waiting) = self.queue.remove(index)
-        {
-            self.bytes -= size(&waiting.frames);
-        }
+        self.forget(job);
         if self.queue.is_empty() {
             self.company_until = None;
         }

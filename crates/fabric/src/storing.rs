@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME, WriterStatistics};
-use norfab_jobs::{QueryError, Store, StoreError, StoreWriter, SubmitError};
-use norfab_protocol::JobId;
+use norfab_jobs::{Page, PageEnd, QueryError, Store, StoreError, StoreWriter, SubmitError};
 use tracing::{error, warn};
 
 use crate::inbox::Submitted;
@@ -154,21 +153,26 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         self.writer.try_query(query)
     }
 
-    /// Reads back a page of what the last process left, after a time and an id; waits for it. Empty at the end, and when it
-    /// cannot be read, which is logged.
+    /// Reads back a page of what the last process left; waits for it. Empty at the end, and when it cannot be read, which is
+    /// logged.
     pub(crate) fn unfinished<Job: Send + 'static>(
         &self,
-        after: Option<(f64, JobId)>,
-        read: impl FnOnce(&mut S, Option<(f64, JobId)>, usize) -> Result<Vec<Job>, StoreError> + Send + 'static,
-    ) -> Vec<Job> {
+        after: Option<PageEnd>,
+        read: impl FnOnce(&mut S, Option<PageEnd>, usize) -> Result<Page<Job>, StoreError> + Send + 'static,
+    ) -> (Vec<Job>, Option<PageEnd>) {
         let asked = self.writer.try_ask(move |store| read(store, after, RESTORE_PAGE));
         let problem = match asked.map(|answer| answer.recv()) {
-            Ok(Ok(Ok(jobs))) => return jobs,
+            Ok(Ok(Ok(Page { jobs, unreadable, end }))) => {
+                for problem in unreadable {
+                    error!("{}: an unfinished job cannot be read and stays as it is: {problem}", self.who);
+                }
+                return (jobs, end);
+            }
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(_)) | Err(_) => "the store has ended".to_owned(),
         };
         error!("{}: unfinished jobs cannot be read: {problem}", self.who);
-        Vec::new()
+        (Vec::new(), None)
     }
 
     /// What the store's thread did so far.

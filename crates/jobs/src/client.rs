@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Statistics, Store};
+use crate::store::{Operation, Outcome, Page, PageEnd, Statistics, Store};
 
 /// Where a job is, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,9 +203,9 @@ pub struct ClientJobFilter {
 
 /// A client's job database.
 pub trait ClientStore: Store<Operation = ClientOperation> {
-    /// Unfinished jobs, the earliest submitted first, with bodies, after the given submission time and id: pages for
-    /// recovery and for a queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`].
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<ClientJob>, StoreError>;
+    /// Unfinished jobs, the earliest submitted first, with bodies, after the end of the page before: for recovery, and for a
+    /// queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`].
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError>;
 
     /// A job with results and events.
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError>;

@@ -53,6 +53,20 @@ pub trait Store: Send {
     fn set_aside(&self) -> Option<&SetAside>;
 }
 
+/// Where a page ends: a time, and among jobs of the same time an id.
+pub type PageEnd = (f64, String);
+
+/// A page of unfinished jobs.
+#[derive(Debug, Clone)]
+pub struct Page<Job> {
+    /// Those that can be read.
+    pub jobs: Vec<Job>,
+    /// Why the others cannot: they stay as they are.
+    pub unreadable: Vec<StoreError>,
+    /// Where the next page begins; `None` for an empty page, after which there are no more.
+    pub end: Option<PageEnd>,
+}
+
 /// How much a store holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statistics<State: Ord> {

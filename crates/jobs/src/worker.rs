@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Statistics, Store};
+use crate::store::{Operation, Outcome, Page, PageEnd, Statistics, Store};
 
 /// Where a job is, as its worker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,9 +169,9 @@ pub struct WorkerJobFilter {
 
 /// A worker's job database.
 pub trait WorkerStore: Store<Operation = WorkerOperation> {
-    /// Unfinished jobs, the first received first, with bodies, after the given time of receipt and id. At most `limit` and
+    /// Unfinished jobs, the first received first, with bodies, after the end of the page before. At most `limit` and
     /// [`crate::LISTED_JOBS_MAX`].
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<WorkerJob>, StoreError>;
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError>;
 
     /// A job with result and events.
     fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError>;

@@ -27,7 +27,32 @@ fn what_was_stored_is_there_after_a_restart() {
     filled(&path, 10);
     let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
     assert_eq!(store.set_aside(), None);
-    assert_eq!(store.unfinished(None, 100).expect("a query").len(), 10);
+    assert_eq!(store.unfinished(None, 100).expect("a query").jobs.len(), 10);
+}
+
+#[test]
+fn a_row_that_cannot_be_read_keeps_no_other_job_from_being_read_back() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 9);
+    let other = Connection::open(&path).expect("a database");
+    for (number, damage) in [(0, "service = ''"), (4, "state = 'NONSENSE'"), (8, "task = ''")] {
+        let changed = other.execute(&format!("UPDATE job SET {damage} WHERE id = ?1"), [id(number).as_str()]);
+        assert_eq!(changed, Ok(1), "{damage}");
+    }
+    drop(other);
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    let (mut found, mut unreadable, mut after) = (Vec::new(), 0, None);
+    loop {
+        let Page { jobs, unreadable: problems, end } = store.unfinished(after, 2).expect("a query");
+        found.extend(jobs.into_iter().map(|job| job.id));
+        unreadable += problems.len();
+        if end.is_none() {
+            break;
+        }
+        after = end;
+    }
+    assert_eq!((found, unreadable), ([1, 2, 3, 5, 6, 7].map(id).to_vec(), 3));
 }
 
 #[test]
@@ -196,7 +221,7 @@ fn another_process_may_read_and_prune_meanwhile() {
     let mut other = SqliteClientStore::open_beside(&path, STAMP).expect("a database");
     one.apply(&[client_insert(1), client_insert(2), progress(2, ClientState::Failed)]).expect("a batch");
     assert_eq!(one.statistics().expect("a query").total_jobs(), 2);
-    assert_eq!(other.unfinished(None, 10).expect("a query").len(), 1);
+    assert_eq!(other.unfinished(None, 10).expect("a query").jobs.len(), 1);
     other.prune(&Retention { jobs_max: 0, ..Retention::default() }, NOW).expect("a step");
     assert_eq!(one.statistics().expect("a query").total_jobs(), 1);
     assert_eq!(one.apply(&[progress(1, ClientState::Started)]), Ok(vec![Ok(())]));

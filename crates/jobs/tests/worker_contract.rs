@@ -149,10 +149,10 @@ fn unfinished_jobs_come_in_pages_in_the_order_of_receipt() {
     on_each(|store| {
         store_all(store, &(0..10).rev().map(worker_insert).collect::<Vec<_>>());
         store_all(store, &[state(2, WorkerState::Cancelled, 1.0), state(3, WorkerState::Started, 1.0)]);
-        let first = store.unfinished(None, 4).expect("a query");
+        let Page { jobs: first, end, .. } = store.unfinished(None, 4).expect("a query");
         assert_eq!(first.iter().map(|job| job.id.clone()).collect::<Vec<_>>(), [0, 1, 3, 4].map(id));
         assert_eq!(first[0], worker_job(0));
-        let rest = store.unfinished(Some((NOW + 4.0, id(4))), usize::MAX).expect("a query");
+        let rest = store.unfinished(end, usize::MAX).expect("a query").jobs;
         assert_eq!(rest.iter().map(|job| job.id.clone()).collect::<Vec<_>>(), [5, 6, 7, 8, 9].map(id));
     });
 }
@@ -210,7 +210,7 @@ fn retention_never_takes_unfinished_jobs() {
         let rule = Retention { jobs_max: 0, bytes_max: 0, age_max: std::time::Duration::ZERO };
         let pruned = store.prune(&rule, NOW + 1e9).expect("a step");
         assert_eq!((pruned.jobs, pruned.more), (10, false));
-        assert_eq!(store.unfinished(None, 100).expect("a query").len(), 20);
+        assert_eq!(store.unfinished(None, 100).expect("a query").jobs.len(), 20);
         assert_eq!(store.statistics().expect("a query").total_jobs(), 20);
     });
 }

@@ -221,7 +221,7 @@ fn closing_stores_and_confirms_what_waits() {
     assert_eq!(confirmed.try_iter().filter(|confirmation| confirmation.outcome.is_ok()).count(), 3000);
     assert_eq!(answer.try_recv().expect("an answer").expect("no error").total_jobs(), 3000);
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
-    assert_eq!(store.unfinished(None, 10_000).expect("a query").len(), 3000);
+    assert_eq!(store.unfinished(None, 10_000).expect("a query").jobs.len(), 3000);
     assert!(!folder.path().join("jobs.db.damaged-").exists());
 }
 

@@ -424,6 +424,18 @@ pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
+/// As [`check_object`], for what a client posts: whether the client is one of ours.
+pub fn check_job_request(bytes: &[u8]) -> Result<bool, DecodeError> {
+    #[derive(Deserialize)]
+    struct Poster {
+        #[serde(default)]
+        fabric: Option<serde::de::IgnoredAny>,
+    }
+    let text = object_text(bytes)?;
+    let poster: Poster = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
+    Ok(poster.fabric.is_some())
+}
+
 /// As [`check_object`], as far as is cheap to say: see [`CHECKED_BYTES_MAX`].
 pub fn check_relayed(bytes: &[u8]) -> Result<(), DecodeError> {
     if bytes.len() <= CHECKED_BYTES_MAX { check_object(bytes) } else { object_text(bytes).map(drop) }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput, Outgoing, Undelivered};
+use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput, Outgoing, Purpose, Undelivered};
 use norfab_protocol::frame::Frames;
 use norfab_protocol::message::BrokerToWorker;
 use serde_json::json;
@@ -13,12 +13,14 @@ use crate::world::{Occurrence, Peer, World, trace};
 /// The broker's process.
 pub struct BrokerNode {
     machine: Option<Broker>,
+    /// Words that requests went on, until something else is said to a client.
+    held: Vec<Outgoing>,
 }
 
 impl BrokerNode {
     /// One that runs.
     pub fn new(seed: u64) -> Self {
-        let mut node = Self { machine: None };
+        let mut node = Self { machine: None, held: Vec::new() };
         node.restart(seed);
         node
     }
@@ -30,6 +32,7 @@ impl BrokerNode {
 
     /// Ends. `false`: it had.
     pub fn crash(&mut self) -> bool {
+        self.held.clear();
         self.machine.take().is_some()
     }
 
@@ -61,6 +64,7 @@ impl World {
         let now = self.agenda.now();
         if let Some(machine) = &mut self.broker.machine {
             machine.timeout(now);
+            self.broker_releases();
             self.drain_broker();
         }
     }
@@ -69,7 +73,17 @@ impl World {
         loop {
             let Some(output) = self.broker.machine.as_mut().and_then(Broker::poll_output) else { return };
             match output {
-                BrokerOutput::Send(outgoing) => self.broker_sends(outgoing),
+                BrokerOutput::Send(outgoing) => match outgoing.purpose {
+                    Purpose::Dispatched if self.random.bool() => self.broker.held.push(outgoing),
+                    Purpose::Dispatched | Purpose::Relay | Purpose::Reply => {
+                        self.broker_releases();
+                        self.broker_sends(outgoing);
+                    }
+                    Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => self.broker_sends(outgoing),
+                },
+                BrokerOutput::Withdraw(client, job) => {
+                    self.broker.held.retain(|held| held.until_result.as_ref() != Some(&job) || held.to != client);
+                }
                 BrokerOutput::Ask(ask) => {
                     if let Some(machine) = &mut self.broker.machine {
                         machine.answer(ask.id, Ok(json!({ "status": "fine" })));
@@ -80,8 +94,14 @@ impl World {
         }
     }
 
+    fn broker_releases(&mut self) {
+        for outgoing in std::mem::take(&mut self.broker.held) {
+            self.broker_sends(outgoing);
+        }
+    }
+
     fn broker_sends(&mut self, outgoing: Outgoing) {
-        let Outgoing { to, frames, purpose } = outgoing;
+        let Outgoing { to, frames, purpose, .. } = outgoing;
         let peer = self.peers.get(&to).copied();
         let up = peer.is_some_and(|peer| self.wire(peer).up);
         let faulty = self.agenda.elapsed() < FAULTS_UNTIL;

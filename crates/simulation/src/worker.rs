@@ -294,7 +294,7 @@ impl World {
             match output {
                 WorkerOutput::Withdraw(job) => worker.wire.forget_job(&job),
                 WorkerOutput::Send(frames, class) => self.worker_sends(index, frames, class, None),
-                WorkerOutput::Accept(job, frames) => self.worker_sends(index, frames, Class::Unhurried, Some(job)),
+                WorkerOutput::Announce(job, frames) => self.worker_sends(index, frames, Class::Unhurried, Some(job)),
                 WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start.job),

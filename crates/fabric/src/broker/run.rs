@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use norfab_protocol::broker::{
     AskKind, Broker, BrokerNote, BrokerOutput, ManagementAsk, Outgoing, Purpose, Undelivered, WorkerView,
 };
+use norfab_protocol::{Identity, JobId};
 use norfab_transport::{LinkError, RouterLink, SendError};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -202,6 +203,7 @@ impl Run {
                     }
                     Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => self.send(&outgoing)?,
                 },
+                BrokerOutput::Withdraw(client, job) => self.held.withdraw(&client, &job),
                 BrokerOutput::Ask(ask) => self.ask(ask),
                 BrokerOutput::Note(note) => self.note(&note),
             }
@@ -218,7 +220,7 @@ impl Run {
     }
 
     fn send(&mut self, outgoing: &Outgoing) -> Result<(), LinkError> {
-        let Outgoing { to, frames, purpose } = outgoing;
+        let Outgoing { to, frames, purpose, .. } = outgoing;
         let reason = match self.link.try_send(to.as_str().as_bytes(), frames) {
             Ok(()) => return Ok(()),
             Err(SendError::Unroutable | SendError::Closed) => Undelivered::Unroutable,
@@ -439,6 +441,14 @@ impl Held {
         self.until.get_or_insert(now + COMPANY_WAIT);
         self.queue.push_back(outgoing);
         self.queue.len() >= HELD_MAX
+    }
+
+    /// A result says more than the word that its request went on.
+    fn withdraw(&mut self, client: &Identity, job: &JobId) {
+        self.queue.retain(|outgoing| outgoing.until_result.as_ref() != Some(job) || outgoing.to != *client);
+        if self.queue.is_empty() {
+            self.until = None;
+        }
     }
 
     fn take(&mut self) -> Option<Outgoing> {

@@ -399,13 +399,15 @@ impl Run {
     fn restore(&mut self) {
         let mut after = None;
         loop {
-            let jobs = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
-            let Some(last) = jobs.last() else { return };
-            after = Some((last.submitted, last.id.clone()));
+            let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             for job in jobs {
                 self.machine.restore(SystemClock::now(), restored(job));
                 self.perform();
             }
+            if end.is_none() {
+                return;
+            }
+            after = end;
         }
     }
 }

@@ -372,13 +372,13 @@ impl Run {
         while let Some(output) = self.machine.poll_output() {
             match output {
                 WorkerOutput::Send(frames, class) => self.send(frames, class, None),
-                WorkerOutput::Accept(job, frames) => self.send(frames, Class::Unhurried, Some(job)),
+                WorkerOutput::Announce(job, frames) => self.send(frames, Class::Unhurried, Some(job)),
                 WorkerOutput::Withdraw(job) => self.outbox.withdraw(&job),
                 WorkerOutput::Store(operation, token) => self.storing.push(stored(operation), token),
                 WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
                 WorkerOutput::Start(start) => {
                     let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
-                    if let Err(reason) = self.machine.event(&start.job, EventType::Progress, None, None, body) {
+                    if let Err(reason) = self.machine.announce_start(&start.job, body) {
                         debug!(
                             "worker {}: job {} said nothing at its start: {reason}",
                             self.runner.identity, start.job

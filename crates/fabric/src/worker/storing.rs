@@ -22,12 +22,14 @@ impl Run {
     pub(super) fn restore(&mut self) {
         let mut after = None;
         loop {
-            let jobs = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
-            let Some(last) = jobs.last() else { return };
-            after = Some((last.received, last.id.clone()));
+            let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             for job in jobs {
                 self.restore_job(job);
             }
+            if end.is_none() {
+                return;
+            }
+            after = end;
         }
     }
 

@@ -10,7 +10,7 @@ use norfab_fabric::broker::BrokerInformation;
 use norfab_fabric::client::{ClientHandle, ClientOptions, SubmitError};
 use norfab_jobs::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
-    Outcome, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
+    Outcome, Page, PageEnd, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
 };
 use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::{ClientConfig, JobUpdate};
@@ -166,7 +166,7 @@ impl<Apply: FnMut() + Send, List: FnMut() + Send> Store for Hooked<Apply, List> 
 }
 
 impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, List> {
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<ClientJob>, StoreError> {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
         self.store.unfinished(after, limit)
     }
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {

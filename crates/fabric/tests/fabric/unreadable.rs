@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use norfab_jobs::{
-    MemoryWorkerStore, Outcome, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
+    MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
     WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore,
 };
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
@@ -46,7 +46,7 @@ impl Store for Unreadable {
 }
 
 impl WorkerStore for Unreadable {
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<WorkerJob>, StoreError> {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
         self.0.unfinished(after, limit)
     }
     fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {

@@ -13,7 +13,7 @@ use crate::client::{
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
-use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Statistics, Store};
+use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
 
 /// A client's job database in memory. A clone is a copy: what a crash leaves behind in a simulation.
 #[derive(Debug, Clone)]
@@ -119,21 +119,23 @@ impl Store for MemoryClientStore {
 }
 
 impl ClientStore for MemoryClientStore {
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<ClientJob>, StoreError> {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
         let order =
-            |job: &ClientJob, time: f64, id: &JobId| job.submitted.total_cmp(&time).then_with(|| job.id.cmp(id));
+            |job: &ClientJob, (time, id): &PageEnd| job.submitted.total_cmp(time).then_with(|| job.id.as_str().cmp(id));
+        let end = |job: &ClientJob| (job.submitted, job.id.to_string());
         let mut jobs: Vec<ClientJob> = self
             .table
             .rows
             .values()
             .map(|row| &row.job)
             .filter(|job| !job.state.is_final())
-            .filter(|job| after.as_ref().is_none_or(|(time, id)| order(job, *time, id).is_gt()))
+            .filter(|job| after.as_ref().is_none_or(|after| order(job, after).is_gt()))
             .cloned()
             .collect();
-        jobs.sort_by(|one, other| order(one, other.submitted, &other.id));
+        jobs.sort_by(|one, other| order(one, &end(other)));
         jobs.truncate(limit.min(LISTED_JOBS_MAX));
-        Ok(jobs)
+        let end = jobs.last().map(end);
+        Ok(Page { jobs, unreadable: Vec::new(), end })
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {

@@ -10,7 +10,7 @@ use crate::course::Course;
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
-use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Statistics, Store};
+use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
 use crate::worker::{
     WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
@@ -127,20 +127,23 @@ impl Store for MemoryWorkerStore {
 }
 
 impl WorkerStore for MemoryWorkerStore {
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<WorkerJob>, StoreError> {
-        let order = |job: &WorkerJob, time: f64, id: &JobId| job.received.total_cmp(&time).then_with(|| job.id.cmp(id));
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        let order =
+            |job: &WorkerJob, (time, id): &PageEnd| job.received.total_cmp(time).then_with(|| job.id.as_str().cmp(id));
+        let end = |job: &WorkerJob| (job.received, job.id.to_string());
         let mut jobs: Vec<WorkerJob> = self
             .table
             .rows
             .values()
             .map(|row| &row.job)
             .filter(|job| !job.state.is_final())
-            .filter(|job| after.as_ref().is_none_or(|(time, id)| order(job, *time, id).is_gt()))
+            .filter(|job| after.as_ref().is_none_or(|after| order(job, after).is_gt()))
             .cloned()
             .collect();
-        jobs.sort_by(|one, other| order(one, other.received, &other.id));
+        jobs.sort_by(|one, other| order(one, &end(other)));
         jobs.truncate(limit.min(LISTED_JOBS_MAX));
-        Ok(jobs)
+        let end = jobs.last().map(end);
+        Ok(Page { jobs, unreadable: Vec::new(), end })
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {

@@ -7,16 +7,16 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use norfab_protocol::name::JobId;
-use rusqlite::Connection;
+use rusqlite::{Connection, Row, params};
 
 use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
 use super::open::{Kind, beside, copy_aside, file_error};
 use super::record::Recorded;
 use super::rows::{Change, JobRow, Rows, superseded};
-use super::{Counts, Database, SetAside, statement};
+use super::{Counts, Database, SetAside, statement, store_error};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{Operation, Outcome, Store};
+use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Page, PageEnd, Store};
 
 /// What is added to the name of a database for its journal.
 const NOTED_SUFFIX: &str = "-noted";
@@ -160,6 +160,36 @@ impl<S: Schema> SqliteStore<S> {
             settled => settled?,
         }
         query(&self.database.connection).map_err(|error| self.database.error(error))
+    }
+
+    /// A page of unfinished jobs; `columns` are what `read` reads. One row that cannot be read keeps none of the others back.
+    pub(super) fn page<Job>(
+        &mut self,
+        columns: &str,
+        after: Option<PageEnd>,
+        limit: usize,
+        read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
+    ) -> Result<Page<Job>, StoreError> {
+        let path = self.database.path.clone();
+        self.read(None, |connection| {
+            let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
+            let mut select = connection.prepare_cached(&format!(
+                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
+                 ORDER BY submitted, id LIMIT ?3"
+            ))?;
+            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64])?;
+            let mut page = Page { jobs: Vec::new(), unreadable: Vec::new(), end: None };
+            while let Some(row) = rows.next()? {
+                match read(connection, row) {
+                    Ok(job) => page.jobs.push(job),
+                    Err(error) => page.unreadable.push(store_error(path.clone(), &error)),
+                }
+                if let (Ok(time), Ok(id)) = (row.get("submitted"), row.get("id")) {
+                    page.end = Some((time, id));
+                }
+            }
+            Ok(page)
+        })
     }
 
     /// Asks the database as it will be when it has what another process noted: in a transaction that is then taken back.

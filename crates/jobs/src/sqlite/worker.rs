@@ -10,7 +10,7 @@ use super::store::{Schema, SqliteStore};
 use super::{blob, parsed, signed};
 use crate::course::Course;
 use crate::error::{OperationError, StoreError};
-use crate::store::{LISTED_JOBS_MAX, Outcome, Statistics, Store};
+use crate::store::{LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
 use crate::worker::{
     WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
@@ -30,21 +30,8 @@ pub type SqliteWorkerStore = SqliteStore<WorkerJobs>;
 pub enum WorkerJobs {}
 
 impl WorkerStore for SqliteStore<WorkerJobs> {
-    fn unfinished(&mut self, after: Option<(f64, JobId)>, limit: usize) -> Result<Vec<WorkerJob>, StoreError> {
-        self.read(None, |connection| {
-            let (time, id) = match &after {
-                Some((time, id)) => (*time, id.as_str()),
-                None => (f64::NEG_INFINITY, ""),
-            };
-            let mut select = connection.prepare_cached(concat!(
-                "SELECT ",
-                job_columns!(),
-                ", body FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
-                 ORDER BY submitted, id LIMIT ?3"
-            ))?;
-            let limit = limit.min(LISTED_JOBS_MAX) as i64;
-            select.query_map(params![time, id, limit], |row| read_job_and_body(connection, row))?.collect()
-        })
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        self.page(concat!(job_columns!(), ", body"), after, limit, read_job_and_body)
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {

@@ -11,8 +11,8 @@ fn jobs_are_listed_the_newest_first_and_shown_one_by_one() {
     let empty = lab.run(&["jobs"]);
     assert_eq!((empty.code, empty.stdout.as_str(), empty.stderr.as_str()), (Some(0), "", "nothing to show\n"));
     assert_eq!(lab.json(&["jobs", "--json"]), json!([]));
-    let first = lab.json(&["run", "filesharing", "echo", "password=s3cret", "--json"]);
-    let second = lab.run(&["run", "filesharing", "echo", "raise_error=no", "--json"]).json();
+    let first = lab.json(&["run", "filesharing", "echo", "password=s3cret", "sleep:=1", "--json"]);
+    let second = lab.run(&["run", "filesharing", "echo", "raise_error=no", "sleep:=1", "--json"]).json();
     let list = lab.json(&["jobs", "--json"]);
     let listed: Vec<_> = list.as_array().expect("rows").iter().map(|job| job["uuid"].clone()).collect();
     assert_eq!(listed, [second["uuid"].clone(), first["uuid"].clone()]);

@@ -22,7 +22,8 @@ fn workers_of(document: &Value) -> Vec<&str> {
 #[test]
 fn results_go_to_standard_output_and_events_to_standard_error() {
     let (lab, _up) = Lab::up();
-    let ended = lab.run(&["run", "filesharing", "echo", "text=a b", "json:={\"list\":[1,true,null]}", "sign=x:=y"]);
+    let ended =
+        lab.run(&["run", "filesharing", "echo", "text=a b", "json:={\"list\":[1,true,null]}", "sign=x:=y", "sleep:=1"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let stdout = lab.redacted(&ended.stdout);
     let client = stdout.lines().find(|line| line.contains("client_address")).expect("a line").to_owned();

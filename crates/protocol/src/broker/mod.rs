@@ -81,6 +81,8 @@ struct Dispatch {
     request: ClientMessage,
     /// Whom to try, in order.
     chosen: VecDeque<Identity>,
+    /// Its client is one of ours: a result of the only worker tells it who has the job.
+    fabric: bool,
     /// The target is `any`: when the chosen one cannot be reached, another is tried.
     any: bool,
     /// For `any`: who can still be tried, once the first could not be reached.
@@ -253,6 +255,7 @@ impl Broker {
                     to: worker,
                     frames: message.encode(),
                     purpose: Purpose::Dispatch,
+                    until_result: None,
                 }));
             }
             if let Some(dispatch) = self.dispatch.take() {
@@ -287,7 +290,7 @@ impl Broker {
 
     fn send(&mut self, to: Identity, frames: Frames, purpose: Purpose) {
         self.counters.sent += 1;
-        self.outputs.push_back(BrokerOutput::Send(Outgoing { to, frames, purpose }));
+        self.outputs.push_back(BrokerOutput::Send(Outgoing { to, frames, purpose, until_result: None }));
     }
 
     fn count_refusal(&mut self, kind: &'static str) {
@@ -333,15 +336,21 @@ impl Broker {
             self.management_request(now, &client, &request);
             return;
         }
-        if matches!(request.command, ClientCommand::Post | ClientCommand::Put)
-            && let Err(error) = body::check_object(&request.body)
-        {
-            self.count_refusal(error.kind());
-            let ClientMessage { service, job, target, .. } = request;
-            self.reply_refused(&client, service, job, echo(target.as_str().as_bytes()), error.to_string());
-            self.note(BrokerNote::Refused { peer: client.to_string(), error });
-            return;
-        }
+        let checked = match request.command {
+            ClientCommand::Post => body::check_job_request(&request.body),
+            ClientCommand::Put => body::check_object(&request.body).map(|()| false),
+            _ => Ok(false),
+        };
+        let fabric = match checked {
+            Ok(fabric) => fabric,
+            Err(error) => {
+                self.count_refusal(error.kind());
+                let ClientMessage { service, job, target, .. } = request;
+                self.reply_refused(&client, service, job, echo(target.as_str().as_bytes()), error.to_string());
+                self.note(BrokerNote::Refused { peer: client.to_string(), error });
+                return;
+            }
+        };
         // A repeated POST goes to those that got the first, and to nobody else even if they are away: they have the job,
         // and the client goes on asking for them.
         let repeated = self.remembered_workers(&client, &request);
@@ -368,6 +377,7 @@ impl Broker {
                     client,
                     request,
                     chosen: chosen.into(),
+                    fabric,
                     any: repeated.is_none() && any,
                     others: None,
                     tried: Vec::new(),
@@ -450,7 +460,7 @@ impl Broker {
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { client, request, mut reached, tried, unreached, repeated, .. } = dispatch;
+        let Dispatch { client, request, fabric, mut reached, tried, unreached, repeated, .. } = dispatch;
         if reached.is_empty() {
             match request.command {
                 // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
@@ -479,13 +489,27 @@ impl Broker {
             service: request.service.clone(),
             fabric: Some(FABRIC_VERSION),
         };
+        // Where it is clear who has the job once it speaks.
+        let one = request.service.as_str() != EVERY_SERVICE
+            && match &request.target {
+                Target::Any => true,
+                Target::All => false,
+                Target::Text(text) => matches!(body.workers.as_slice(), [worker] if worker.as_str() == text),
+            };
+        let until_result = (fabric && one).then(|| request.job.clone());
         let reply = Reply {
             service: request.service,
             job: request.job,
             status: Status::DISPATCHED,
             payload: body::encode(&body),
         };
-        self.send(client, BrokerToClient::Response(reply).encode(), Purpose::Dispatched);
+        self.counters.sent += 1;
+        self.outputs.push_back(BrokerOutput::Send(Outgoing {
+            to: client,
+            frames: BrokerToClient::Response(reply).encode(),
+            purpose: Purpose::Dispatched,
+            until_result,
+        }));
     }
 }
 

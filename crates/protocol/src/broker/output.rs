@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::management::ManagementAsk;
 use crate::frame::Frames;
 use crate::message::DecodeError;
-use crate::name::{Identity, NameError, ServiceName};
+use crate::name::{Identity, JobId, NameError, ServiceName};
 
 /// Why a message goes out; decides what a failure means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +34,8 @@ pub struct Outgoing {
     pub frames: Frames,
     /// Why it goes out.
     pub purpose: Purpose,
+    /// While it waits, the result of this job makes it pointless: see [`BrokerOutput::Withdraw`].
+    pub until_result: Option<JobId>,
 }
 
 /// Why a message did not go out.
@@ -50,6 +52,8 @@ pub enum Undelivered {
 pub enum BrokerOutput {
     /// Send.
     Send(Outgoing),
+    /// A result of this job for this client follows: [`Outgoing::until_result`].
+    Withdraw(Identity, JobId),
     /// Find out and [`super::Broker::answer`].
     Ask(ManagementAsk),
     /// Log.

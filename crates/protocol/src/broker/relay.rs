@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::registry::Registration;
-use super::{Broker, BrokerNote, DISCONNECT_INTERVAL, Purpose};
+use super::{Broker, BrokerNote, BrokerOutput, DISCONNECT_INTERVAL, Purpose};
 use crate::body;
 use crate::frame::{BROKER_HEADER, Command, Status};
 use crate::message::{BrokerToWorker, DecodeError, WorkerMessage, WorkerReply};
@@ -97,6 +97,9 @@ impl Broker {
                 frame
             }
         };
+        if command == Command::Response && reply.status == Status::OK {
+            self.outputs.push_back(BrokerOutput::Withdraw(reply.client.clone(), reply.job.clone()));
+        }
         let frames = vec![
             Bytes::new(),
             Bytes::from_static(BROKER_HEADER),

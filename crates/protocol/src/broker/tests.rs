@@ -29,7 +29,7 @@ impl Bench {
     fn drain_with(&mut self, mut fail: impl FnMut(&Identity, Purpose) -> Option<Undelivered>) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(output) = self.broker.poll_output() {
-            let BrokerOutput::Send(Outgoing { to, frames, purpose }) = output else {
+            let BrokerOutput::Send(Outgoing { to, frames, purpose, .. }) = output else {
                 continue;
             };
             if let Some(reason) = fail(&to, purpose) {
@@ -472,5 +472,42 @@ fn a_client_under_the_name_of_a_worker_is_noticed() {
             notes += usize::from(matches!(output, BrokerOutput::Note(BrokerNote::NameTaken { .. })));
         }
         assert_eq!(notes, usize::from(noticed), "{peer}");
+    }
+}
+
+#[test]
+fn a_result_replaces_the_word_that_the_request_of_a_client_of_ours_went_on() {
+    let (ours, others) = (r#"{"task":"t","fabric":1}"#, r#"{"task":"t"}"#);
+    for (target, body, replaced) in [
+        ("any", ours, true),
+        ("w", ours, true),
+        ("any", others, false),
+        // Who has it is not clear before the broker says so.
+        ("all", ours, false),
+        (r#"["w"]"#, ours, false),
+    ] {
+        let mut bench = Bench::new();
+        bench.ready("w", "s");
+        bench.input("c", &["NFPC01", "0x04", "s", target, "1", body]);
+        let mut until = Vec::new();
+        while let Some(output) = bench.broker.poll_output() {
+            if let BrokerOutput::Send(outgoing) = output
+                && outgoing.purpose == Purpose::Dispatched
+            {
+                until.push(outgoing.until_result.map(|job| job.to_string()));
+            }
+        }
+        assert_eq!(until, [replaced.then(|| "1".to_owned())], "{target}, {body}");
+        let mut outputs = Vec::new();
+        for status in ["201", "200"] {
+            bench.input("w", &["NFPW01", "0x05", "c", "", "1", status, r#"{"worker":"w"}"#]);
+            outputs.push(bench.broker.poll_output());
+            bench.drain();
+        }
+        assert!(
+            matches!(&outputs[..], [Some(BrokerOutput::Send(_)), Some(BrokerOutput::Withdraw(client, job))]
+                if client.as_str() == "c" && job.as_str() == "1"),
+            "{outputs:?}"
+        );
     }
 }

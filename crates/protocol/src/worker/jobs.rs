@@ -68,6 +68,7 @@ impl Worker {
             cancelled: None,
             abandoned: false,
             fabric: fabric.is_some(),
+            spoke: false,
         };
         self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
@@ -97,7 +98,7 @@ impl Worker {
         let payload = body::encode(&body);
         let reply = WorkerReply { client, job: job.clone(), status: Status::ACCEPTED, payload };
         self.counters.sent += 1;
-        self.outputs.push_back(WorkerOutput::Accept(job, WorkerMessage::Response(reply).encode()));
+        self.outputs.push_back(WorkerOutput::Announce(job, WorkerMessage::Response(reply).encode()));
     }
 
     pub(super) fn inserted(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
@@ -162,10 +163,15 @@ impl Worker {
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
         if active.fabric {
-            self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
+            // The result that it gets unasked is all that the last event would announce.
+            if !active.spoke {
+                self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
+            }
+            self.reply(active.client, job, Status::OK, reply);
+        } else {
+            self.reply(active.client.clone(), job.clone(), Status::OK, reply);
+            self.send_event(active.client, job, event, Class::Data);
         }
-        self.reply(active.client.clone(), job.clone(), Status::OK, reply);
-        self.send_event(active.client, job, event, Class::Data);
         self.start_jobs(now);
     }
 

@@ -99,8 +99,10 @@ struct ActiveJob {
     /// It was cancelled while it was being stored.
     cancelled: Option<Abandoned>,
     abandoned: bool,
-    /// Its client is one of ours: a result tells it that the job was taken.
+    /// Its client is one of ours: a result tells it that the job was taken and has ended.
     fabric: bool,
+    /// Its task has said something, which is not to be read without what was said before.
+    spoke: bool,
 }
 
 /// The worker's state.
@@ -203,6 +205,7 @@ impl Worker {
             abandoned: false,
             // Its 201 left with the process before.
             fabric: false,
+            spoke: false,
         };
         self.jobs.insert(job.clone(), active);
         if started {
@@ -317,6 +320,7 @@ impl Worker {
     ) -> Result<(), NotTaken> {
         let active = self.jobs.get_mut(job).filter(|active| active.phase == Phase::Running);
         let active = active.ok_or(NotTaken::NoSuchJob)?;
+        active.spoke = true;
         let waited = !active.questions.is_empty();
         match class {
             EventType::InputRequest => {
@@ -347,10 +351,23 @@ impl Worker {
         Ok(())
     }
 
-    /// A running task sends bytes. Errors: the job does not run.
-    pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
+    /// A job that was just given to the owner has started; `body` is the event that says so. Errors: the job does not run.
+    pub fn announce_start(&mut self, job: &JobId, body: Bytes) -> Result<(), NotTaken> {
         let active = self.jobs.get(job).filter(|active| active.phase == Phase::Running);
         let client = active.ok_or(NotTaken::NoSuchJob)?.client.clone();
+        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+        let reply = WorkerReply { client, job: job.clone(), status: Status::OK, payload: body };
+        self.counters.sent += 1;
+        self.outputs.push_back(WorkerOutput::Announce(job.clone(), WorkerMessage::Event(reply).encode()));
+        Ok(())
+    }
+
+    /// A running task sends bytes. Errors: the job does not run.
+    pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
+        let active = self.jobs.get_mut(job).filter(|active| active.phase == Phase::Running);
+        let active = active.ok_or(NotTaken::NoSuchJob)?;
+        active.spoke = true;
+        let client = active.client.clone();
         let reply = WorkerReply { client, job: job.clone(), status: Status::OK, payload: bytes };
         self.send(&WorkerMessage::Stream(reply), Class::Data);
         Ok(())

@@ -149,10 +149,10 @@ pub enum Asked {
 pub enum WorkerOutput {
     /// Send.
     Send(Frames, Class),
-    /// Send the word that this job was taken, as [`Class::Unhurried`].
-    Accept(JobId, Frames),
-    /// The result of this job follows, for a client that needs no word that it was taken: if that still waits for company,
-    /// it need not leave.
+    /// Send, as [`Class::Unhurried`], what the result of this job says as well: that it was taken, that it starts.
+    Announce(JobId, Frames),
+    /// The result of this job follows, for a client that needs no more: what was announced of it and still waits for company
+    /// need not leave.
     Withdraw(JobId),
     /// Store, and confirm with [`super::Worker::stored`] where there is a token.
     Store(WorkerStoreOperation, Option<WorkerToken>),

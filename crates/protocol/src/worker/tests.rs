@@ -46,7 +46,7 @@ impl Bench {
         while let Some(output) = self.worker.poll_output() {
             did.push(match output {
                 WorkerOutput::Withdraw(job) => Did::Withdrew(job.to_string()),
-                WorkerOutput::Send(frames, _) | WorkerOutput::Accept(_, frames) => Did::Sent(
+                WorkerOutput::Send(frames, _) | WorkerOutput::Announce(_, frames) => Did::Sent(
                     Command::from_frame(&frames[2]).expect("a command"),
                     frames[3..].iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect(),
                 ),
@@ -473,18 +473,40 @@ fn a_large_result_on_a_slow_line_is_not_cut_off() {
     assert!((120..130).contains(&left.as_secs()), "{left:?}");
 }
 
+/// Posts a job, lets its task say `said` and end, and gives what leaves with the result. `second`: who else posts it.
+fn leaves_with_result(body: &str, said: bool, second: Option<&str>) -> Vec<Did> {
+    let mut bench = Bench::new(5);
+    bench.told(&["0x04", "c", "", "1", body]);
+    assert_eq!(statuses(&bench.store(WorkerToken::Insert(job("1")))), ["201"]);
+    bench.store(WorkerToken::Start(job("1")));
+    bench.worker.announce_start(&job("1"), Bytes::from_static(b"{}")).expect("it runs");
+    if said {
+        bench.worker.event(&job("1"), EventType::Progress, None, None, Bytes::from_static(b"{}")).expect("it runs");
+    }
+    if let Some(second) = second {
+        bench.told(&["0x04", second, "", "1", body]);
+    }
+    bench.drain();
+    bench.finish("1");
+    bench.store(WorkerToken::Finish(job("1")))
+}
+
 #[test]
-fn a_result_for_a_client_of_ours_makes_the_word_that_the_job_was_taken_pointless() {
-    for (fabric, withdrawn) in [(r#","fabric":1"#, true), ("", false)] {
-        let mut bench = Bench::new(5);
-        let body = format!(r#"{{"task":"t"{fabric}}}"#);
-        bench.told(&["0x04", "c", "", "1", &body]);
-        let did = bench.store(WorkerToken::Insert(job("1")));
-        assert_eq!(statuses(&did), ["201"]);
-        bench.store(WorkerToken::Start(job("1")));
-        bench.finish("1");
-        let did = bench.store(WorkerToken::Finish(job("1")));
-        assert_eq!(did.first() == Some(&Did::Withdrew("1".into())), withdrawn, "{did:?}");
+fn a_result_for_a_client_of_ours_is_all_that_it_needs() {
+    let withdrew = |did: &[Did]| did.first() == Some(&Did::Withdrew("1".into()));
+    let events = |did: &[Did]| did.iter().filter(|did| matches!(did, Did::Sent(Command::Event, _))).count();
+    let (ours, others) = (r#"{"task":"t","fabric":1}"#, r#"{"task":"t"}"#);
+    for (body, said, second, withdrawn, announced) in [
+        (ours, false, None, true, 0),
+        // A task that has spoken has not begun in silence.
+        (ours, true, None, false, 0),
+        (ours, false, Some("c"), true, 0),
+        // Who else asks may need the word that the job was taken.
+        (ours, false, Some("d"), false, 1),
+        (others, false, None, false, 1),
+    ] {
+        let did = leaves_with_result(body, said, second);
+        assert_eq!((withdrew(&did), events(&did)), (withdrawn, announced), "{body}, {said}, {second:?}: {did:?}");
         assert_eq!(statuses(&did), ["200"]);
     }
 }

@@ -188,7 +188,7 @@ impl Run {
             outputs += 1;
             assert!(outputs < 64, "one input has few outputs");
             match output {
-                BrokerOutput::Send(Outgoing { to, frames, purpose }) => {
+                BrokerOutput::Send(Outgoing { to, frames, purpose, .. }) => {
                     match purpose {
                         Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => {
                             BrokerToWorker::decode(&frames).expect("workers can read what we send");
@@ -209,7 +209,7 @@ impl Run {
                     });
                 }
                 BrokerOutput::Ask(ask) => self.asked.push(ask.id),
-                BrokerOutput::Note(_) => {}
+                BrokerOutput::Note(_) | BrokerOutput::Withdraw(..) => {}
             }
         }
         sent

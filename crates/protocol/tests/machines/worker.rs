@@ -218,7 +218,7 @@ impl Run {
             outputs += 1;
             match output {
                 WorkerOutput::Send(message, class) => self.sent(&message, class),
-                WorkerOutput::Accept(_, message) => self.sent(&message, Class::Unhurried),
+                WorkerOutput::Announce(_, message) => self.sent(&message, Class::Unhurried),
                 WorkerOutput::Withdraw(_) => {}
                 WorkerOutput::Store(operation, Some(token)) => self.pending.push_back((operation, token)),
                 WorkerOutput::Store(operation, None) => {
