@@ -23,7 +23,7 @@ fn jobs_are_listed_the_newest_first_and_shown_one_by_one() {
 
     let one = lab.json(&["jobs", first["uuid"].as_str().expect("an id"), "--json"]);
     assert_eq!(one["status"], "COMPLETED");
-    assert_eq!(one["kwargs"], json!({"password": "********"}));
+    assert_eq!(one["kwargs"], json!({"password": "********", "sleep": 1}));
     assert_eq!(one["workers_completed"], json!(["filesharing-worker-1"]));
     assert_eq!(one["events"][0]["message"], "starting");
     assert_eq!(one["results"]["filesharing-worker-1"]["failed"], false);
