@@ -218,7 +218,7 @@ fn another_process_may_read_and_prune_meanwhile() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
     let mut one = SqliteClientStore::open(&path, STAMP).expect("a database");
-    let mut other = SqliteClientStore::open_beside(&path, STAMP).expect("a database");
+    let mut other = SqliteClientStore::open_beside(&path).expect("a database");
     one.apply(&[client_insert(1), client_insert(2), progress(2, ClientState::Failed)]).expect("a batch");
     assert_eq!(one.statistics().expect("a query").total_jobs(), 2);
     assert_eq!(other.unfinished(None, 10).expect("a query").jobs.len(), 1);
@@ -228,13 +228,24 @@ fn another_process_may_read_and_prune_meanwhile() {
 }
 
 #[test]
+fn whoever_only_looks_leaves_a_damaged_file_where_it_is() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    std::fs::write(&path, large(20_000)).expect("a file");
+    let refused = SqliteClientStore::open_beside(&path).err().expect("it cannot be read");
+    assert!(matches!(refused, StoreError::Damaged { .. }), "{refused}");
+    assert_eq!(std::fs::read(&path).expect("the file"), large(20_000));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
 fn what_another_process_wrote_counts() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     assert_eq!(store.apply(&[worker_insert(1), worker_event(1, "first")]), Ok(vec![Ok(()), Ok(())]));
     store.settle().expect("space");
-    let mut other = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
+    let mut other = SqliteWorkerStore::open_beside(&path).expect("a database");
     let theirs = [worker_event(1, "theirs"), finish(1, WorkerState::Completed, b"{}")];
     assert_eq!(other.apply(&theirs), Ok(vec![Ok(()), Ok(())]));
     let ours = [worker_event(1, "ours"), state(1, WorkerState::Started, 1.0)];
@@ -249,7 +260,7 @@ fn who_looks_at_the_jobs_of_a_dead_owner_takes_over_what_it_noted_and_lets_go() 
     let path = folder.path().join("jobs.db");
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     store.apply(&[worker_insert(1)]).expect("a batch");
-    let mut beside = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
+    let mut beside = SqliteWorkerStore::open_beside(&path).expect("a database");
     assert!(beside.job(&id(1)).expect("a query").is_some(), "the owner lives and has it noted");
     assert_eq!(beside.list(&WorkerJobFilter::default()).expect("a query").len(), 1);
     assert!(!store.is_settled());
@@ -263,7 +274,7 @@ fn who_looks_at_the_jobs_of_a_dead_owner_takes_over_what_it_noted_and_lets_go() 
     }
     store.settle().expect("space");
     assert!(beside.job(&id(1)).expect("a query").is_some());
-    let mut beside = SqliteWorkerStore::open_beside(&dead, STAMP).expect("a database");
+    let mut beside = SqliteWorkerStore::open_beside(&dead).expect("a database");
     assert!(beside.job(&id(1)).expect("a query").is_some());
     // Had it kept the lock, this owner would note nothing and show its change at once.
     let mut owner = SqliteWorkerStore::open(&dead, STAMP).expect("a database");
@@ -321,7 +332,7 @@ fn a_copy_of_a_damaged_journal_is_kept_and_what_can_be_read_of_it_is_taken() {
         std::fs::write(path, bytes).expect("a file");
     }
     std::fs::write(&noted, &journal).expect("a file");
-    let mut beside = SqliteWorkerStore::open_beside(&path, STAMP).expect("a database");
+    let mut beside = SqliteWorkerStore::open_beside(&path).expect("a database");
     assert!(beside.job(&id(1)).expect("a query").is_some());
     assert_eq!(beside.set_aside(), None, "that is for the owner");
     drop(beside);

@@ -75,18 +75,19 @@ pub struct Kind {
 }
 
 impl Database {
-    /// Opens or creates. `stamp` names the damaged file if there is one: `jobs.db.damaged-<stamp>`.
-    pub(super) fn open(path: &Path, kind: &Kind, stamp: &str) -> Result<Self, StoreError> {
+    /// Opens or creates. `stamp` names the damaged file if there is one: `jobs.db.damaged-<stamp>`; without it a damaged file
+    /// is an error and stays where it is.
+    pub(super) fn open(path: &Path, kind: &Kind, stamp: Option<&str>) -> Result<Self, StoreError> {
         let path = std::path::absolute(path).map_err(|error| file_error("find", path, &error))?;
         create_private(&path)?;
-        match connect(&path, kind) {
-            Ok(opened) => Ok(Self::new(opened, path, None)),
-            Err(StoreError::Damaged { error, .. }) => {
+        match (connect(&path, kind), stamp) {
+            (Ok(opened), _) => Ok(Self::new(opened, path, None)),
+            (Err(StoreError::Damaged { error, .. }), Some(stamp)) => {
                 let set_aside = set_aside(&path, stamp, error)?;
                 create_private(&path)?;
                 Ok(Self::new(connect(&path, kind)?, path, Some(set_aside)))
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 

@@ -99,13 +99,14 @@ impl<S: Schema> SqliteStore<S> {
     /// One process at a time notes changes beside the database. A second one waits two seconds for the first to end, and then
     /// writes each change into the database at once.
     pub fn open(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        Self::open_and(path, stamp, true)
+        Self::open_and(path, Some(stamp))
     }
 
     /// As [`SqliteStore::open`], for a process that looks at the jobs of another one, alive or dead: it sees what is noted as
-    /// well. It is in nobody's way: it waits for nobody and keeps nothing locked.
-    pub fn open_beside(path: &Path, stamp: &str) -> Result<Self, StoreError> {
-        let mut store = Self::open_and(path, stamp, false)?;
+    /// well. It is in nobody's way: it waits for nobody, keeps nothing locked, and leaves a damaged file to its owner, which is
+    /// an error here.
+    pub fn open_beside(path: &Path) -> Result<Self, StoreError> {
+        let mut store = Self::open_and(path, None)?;
         // What could not be settled stands in the journal, and is read from there.
         store.journal = None;
         store.noted.clear();
@@ -113,15 +114,16 @@ impl<S: Schema> SqliteStore<S> {
         Ok(store)
     }
 
-    fn open_and(path: &Path, stamp: &str, wait: bool) -> Result<Self, StoreError> {
+    /// With a stamp, for the owner of the jobs.
+    fn open_and(path: &Path, stamp: Option<&str>) -> Result<Self, StoreError> {
         let mut database = Database::open(path, &S::KIND, stamp)?;
         let path = beside(&database.path, NOTED_SUFFIX);
         let failed = |error| file_error("open the job journal", &path, &error);
-        let (journal, records) = match Journal::open(&path, wait, failed, || mark(&database))? {
+        let (journal, records) = match Journal::open(&path, stamp.is_some(), failed, || mark(&database))? {
             // Whoever only looks leaves it to the owner to find out.
-            Some(found) if found.damage.is_some() && !wait => (None, Vec::new()),
+            Some(found) if found.damage.is_some() && stamp.is_none() => (None, Vec::new()),
             Some(Found { mut journal, records, damage }) => {
-                if let Some(damage) = damage {
+                if let (Some(damage), Some(stamp)) = (damage, stamp) {
                     database.set_aside = Some(copy_aside(&path, stamp, damage)?);
                     journal.cut().map_err(failed)?;
                 }

@@ -35,7 +35,7 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     if !path.exists() {
         return Ok(None);
     }
-    SqliteClientStore::open_beside(&path, &SystemClock::stamp()).map(Some).map_err(Failure::configuration)
+    SqliteClientStore::open_beside(&path).map(Some).map_err(Failure::configuration)
 }
 
 fn list(global: &Global, site: &Site, last: usize) -> Result<Code, Failure> {
