@@ -70,6 +70,9 @@ pub struct Global {
     /// More on standard error; twice for more still
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 106)]
     pub verbose: u8,
+    /// Whether warnings are lines of JSON, even where `quiet` silences the log.
+    #[arg(skip)]
+    pub json_warnings: bool,
     /// Less on standard error
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 107)]
     pub quiet: u8,
@@ -192,9 +195,12 @@ pub struct JobsArgs {
     /// Show so many
     #[arg(long, default_value_t = 20, value_name = "COUNT")]
     pub last: usize,
-    /// How long to wait for a job that has not ended
+    /// How long to wait for jobs that have not ended
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
     pub wait: Duration,
+    /// Show what is stored here, without asking the broker about jobs that have not ended
+    #[arg(long, conflicts_with_all = ["wait", "answer"])]
+    pub offline: bool,
     /// The answer to questions of the job, as JSON
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, requires = "uuid")]
     pub answer: Option<String>,
