@@ -1,6 +1,6 @@
 //! How a worker or client stands with its broker, for people.
 
-use norfab_transport::{LinkStatus, RefusedReason};
+use norfab_transport::{Endpoint, LinkStatus, RefusedReason};
 
 /// The state of a link, and why it is not up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,8 +46,12 @@ impl LinkState {
         match self {
             Self::Connected | Self::Connecting => None,
             Self::Disconnected => Some("the connection to the broker was lost; trying again".to_owned()),
+            Self::Unreachable { endpoint, reason } if is_any_address(endpoint) => Some(format!(
+                "no broker answers at {endpoint} on this host ({reason}): that is an endpoint to listen at; start the broker here, or \
+                 write the name of its host in place of the address: correct broker.endpoint in inventory.yaml or --endpoint"
+            )),
             Self::Unreachable { endpoint, reason } => Some(format!(
-                "no broker answers at {endpoint} ({reason}): start it there, or correct broker.endpoint in inventory.yaml"
+                "no broker answers at {endpoint} ({reason}): start it there, or correct broker.endpoint in inventory.yaml or --endpoint"
             )),
             Self::Refused { endpoint, fingerprint, reason } => {
                 let expected = match fingerprint {
@@ -68,5 +72,26 @@ impl LinkState {
                 Some(format!("broker {endpoint} refused the connection: {reason}{expected}: {hint}"))
             }
         }
+    }
+}
+
+fn is_any_address(endpoint: &str) -> bool {
+    endpoint.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.is_any_address())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_connects_to_an_endpoint_to_listen_at_is_told_that_a_host_belongs_there() {
+        let problem = |endpoint: &str| {
+            let unreachable = LinkState::Unreachable { endpoint: endpoint.to_owned(), reason: "nobody".to_owned() };
+            unreachable.problem().expect("a problem")
+        };
+        for endpoint in ["tcp://*:5555", "tcp://0.0.0.0:5555", "tcp://[::]:5555"] {
+            assert!(problem(endpoint).contains("an endpoint to listen at"), "{}", problem(endpoint));
+        }
+        assert!(!problem("tcp://127.0.0.1:5555").contains("to listen at"));
     }
 }

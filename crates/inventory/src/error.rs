@@ -81,6 +81,12 @@ pub enum InventoryError {
         /// Why not.
         reason: &'static str,
     },
+    /// The folder of a new environment is something else.
+    #[error("{}: is there and no folder: choose another name for the new environment", folder.display())]
+    NotAFolder {
+        /// The path as given.
+        folder: PathBuf,
+    },
     /// A file of a new environment exists.
     #[error("{}: exists already: choose another folder, or overwrite it by force", file.display())]
     Exists {
@@ -164,6 +170,17 @@ pub enum YamlProblem {
         "a key must be text, a number, a boolean or null, found a list or a mapping: quote text that begins with [ or {{"
     )]
     KeyNoScalar,
+    /// An alias of an anchor that is nowhere above it.
+    #[error(
+        "alias *{name} of an anchor that was not defined before: define it with &{name} further up, or quote the text"
+    )]
+    UnknownAnchor {
+        /// The name.
+        name: String,
+    },
+    /// A line that begins with a tab.
+    #[error("not valid YAML: a tab in the indentation: replace tabs with spaces")]
+    TabIndents,
     /// An alias without its anchor.
     #[error("alias of an anchor that was not defined before: define it with & further up")]
     UnknownAlias,

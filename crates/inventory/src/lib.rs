@@ -43,4 +43,4 @@ pub use sample::create_environment;
 pub use template::Environment;
 pub use topology::{Topology, TopologyWorker, WORKERS_INIT_TIMEOUT};
 pub use warning::{Warning, WarningKind};
-pub use worker_data::{FILESHARING_WORKER, WorkerData};
+pub use worker_data::{BROKEN_MAX, FILESHARING_WORKER, WorkerData};

@@ -74,8 +74,11 @@ const FILES: [(&str, &str); 3] = [("inventory.yaml", INVENTORY), (".env", DOTENV
 /// # Errors
 ///
 /// [`InventoryError::Exists`] if one of the files exists, before anything is written, unless `force` allows to
-/// overwrite; [`InventoryError::Write`].
+/// overwrite; [`InventoryError::NotAFolder`]; [`InventoryError::Write`].
 pub fn create_environment(folder: &Path, force: bool) -> Result<Vec<PathBuf>, InventoryError> {
+    if folder.exists() && !folder.is_dir() {
+        return Err(InventoryError::NotAFolder { folder: folder.to_path_buf() });
+    }
     let files = FILES.map(|(name, text)| (folder.join(name), text));
     if !force && let Some((file, _)) = files.iter().find(|(file, _)| file.symlink_metadata().is_ok()) {
         return Err(InventoryError::Exists { file: file.clone() });

@@ -35,6 +35,8 @@ pub struct Rendered {
 /// [`InventoryError::Template`] with the line in the file.
 pub fn render(text: &str, file: &Path, env: &Environment) -> Result<Rendered, InventoryError> {
     let mut engine = minijinja::Environment::new();
+    // Else only builds for debugging say what is undefined.
+    engine.set_debug(true);
     // Python's methods, such as `env.get('X', 'default')` and `env.X.upper()`.
     engine.set_unknown_method_callback(unknown_method_callback);
     // The name would otherwise decide about HTML escaping.

@@ -21,6 +21,9 @@ const BROKER_KEYS: &[&str] = &["endpoint", "zmq_auth", "shared_key", "curve_publ
 /// Largest number of characters by which a typing error differs from what was meant.
 const DISTANCE_MAX: usize = 3;
 
+/// Longest key that is compared, in characters: comparing costs its square.
+const KEY_CHARACTERS_MAX: usize = 64;
+
 /// Most keys of a file that are warned about.
 const WARNINGS_MAX: usize = 20;
 
@@ -83,25 +86,31 @@ fn add<'key>(
 
 /// The known key that is most like this one, if it is like it enough to have been meant.
 fn nearest(key: &str, known: &[&'static str]) -> Option<&'static str> {
+    if key.chars().count() > KEY_CHARACTERS_MAX {
+        return None;
+    }
     let plain = |text: &str| text.to_lowercase().replace(['_', '-', ' '], "");
     let found = known.iter().map(|known| (distance(&plain(key), &plain(known)), *known)).min()?;
     (found.0 <= DISTANCE_MAX.min(found.1.len() / 2)).then_some(found.1)
 }
 
-/// How many characters must be put in, taken out or replaced to make one text of the other.
+/// How many characters must be put in, taken out, replaced or exchanged with their neighbour to make one text of the other.
 fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, character) in one.chars().enumerate() {
-        let mut corner = line;
-        row[0] = line + 1;
-        for at in 0..other.len() {
-            let replaced = corner + usize::from(character != other[at]);
-            corner = row[at + 1];
-            row[at + 1] = replaced.min(corner + 1).min(row[at] + 1);
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (line, character) in one.iter().enumerate() {
+        let mut row = vec![line + 1];
+        for (at, wanted) in other.iter().enumerate() {
+            let replaced = rows[line][at] + usize::from(character != wanted);
+            let mut least = replaced.min(rows[line][at + 1] + 1).min(row[at] + 1);
+            if line > 0 && at > 0 && *character == other[at - 1] && one[line - 1] == *wanted {
+                least = least.min(rows[line - 1][at - 1] + 1);
+            }
+            row.push(least);
         }
+        rows.push(row);
     }
-    row[other.len()]
+    rows[one.len()][other.len()]
 }
 
 #[cfg(test)]
@@ -121,6 +130,7 @@ mod tests {
             assert_eq!(nearest(typed, BROKER_KEYS), meant, "{typed}");
         }
         assert_eq!(nearest("worker", TOPOLOGY_KEYS), Some("workers"));
+        assert_eq!(nearest("wrokers", TOPOLOGY_KEYS), Some("workers"));
         assert_eq!(nearest("dependson", WORKER_KEYS), Some("depends_on"));
     }
 }

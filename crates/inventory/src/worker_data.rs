@@ -15,6 +15,9 @@ use crate::warning::Warning;
 /// The worker that the process with the broker adds by itself.
 pub const FILESHARING_WORKER: &str = "filesharing-worker-1";
 
+/// Most items of workers that [`Inventory::broken_workers`] tells of: enough to see what is wrong.
+pub const BROKEN_MAX: usize = 20;
+
 /// What an inventory says about one worker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkerData {
@@ -109,6 +112,29 @@ impl Inventory {
             key,
             problem: Box::new(ValueProblem::Refused { problem: problem.into() }),
         })
+    }
+
+    /// What is wrong with the lists of those patterns in the `workers` section that are `wanted`: a list that is none, an item that is
+    /// neither a path nor a mapping, a file that is not there. At most [`BROKEN_MAX`] of them. Files are not read.
+    pub fn broken_workers(&self, wanted: impl Fn(&str) -> bool) -> Vec<InventoryError> {
+        let section = KeyPath::root().key("workers");
+        let of_pattern = |(pattern, listed): (&str, &Value)| -> Vec<InventoryError> {
+            let path = section.key(pattern);
+            let Value::Array(items) = listed else {
+                return vec![self.origin().unexpected(&path, "a list of file paths and mappings", listed)];
+            };
+            let wrong = |(index, item): (usize, &Value)| match item {
+                Value::Object(_) => None,
+                Value::String(name) => {
+                    let (file, base_dir) = (self.base_dir().join(name), self.base_dir().to_path_buf());
+                    let missing = ValueProblem::NoSuchWorkerFile { file: file.clone(), base_dir };
+                    (!file.is_file()).then(|| self.origin().error(&path.item(index), missing))
+                }
+                other => Some(self.origin().unexpected(&path.item(index), "the path of a file or a mapping", other)),
+            };
+            items.iter().enumerate().filter_map(wrong).collect()
+        };
+        self.workers().filter(|(pattern, _)| wanted(pattern)).flat_map(of_pattern).take(BROKEN_MAX).collect()
     }
 
     /// The items of all matching patterns, each once.

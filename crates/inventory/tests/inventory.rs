@@ -251,7 +251,19 @@ fn errors_name_file_line_key_value_and_what_to_do() {
             "inventory.yaml:2: a second document begins here: an inventory file holds one, remove the `---`",
         ),
         ("a: 1\nb: !vault x\n", "inventory.yaml:2: tag !vault is not supported: remove it"),
-        ("a: 1\nb: *x\n", "inventory.yaml:2: not valid YAML: while parsing node, found unknown anchor"),
+        (
+            "a: 1\nb: [*x-1, 2]\n",
+            "inventory.yaml:2: alias *x-1 of an anchor that was not defined before: define it with &x-1 further up, or quote the text",
+        ),
+        ("a:\n\tb: 1\n", "inventory.yaml:2: not valid YAML: a tab in the indentation: replace tabs with spaces"),
+        (
+            "a:\n  b: tcp://x\n\tc: true\n",
+            "inventory.yaml:3: not valid YAML: a tab in the indentation: replace tabs with spaces",
+        ),
+        (
+            "a:\n  b: x\n  \tc: true\nd: 1\n",
+            "inventory.yaml:3: not valid YAML: a tab in the indentation: replace tabs with spaces",
+        ),
         ("a: &x\n  b: *x\n", "inventory.yaml:2: alias of the value around it would never end: remove it"),
         (
             "a: 1\nb: 2024-13-01\n",

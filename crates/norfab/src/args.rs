@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -23,6 +23,31 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 }
+
+impl Args {
+    /// Reads what was typed. Errors: it is wrong, or asks for help; as clap says.
+    pub fn read() -> Result<Self, clap::Error> {
+        let mut command = Self::shown();
+        let matches = command.clone().try_get_matches()?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+
+    /// The command line, with help that lists no options of a fabric where a command does not look at one.
+    fn shown() -> clap::Command {
+        let command = Self::command();
+        let unused = |option: &&clap::Arg| OF_A_FABRIC.contains(&option.get_id().as_str());
+        let hidden: Vec<clap::Arg> =
+            command.get_arguments().filter(unused).map(|option| option.clone().hide(true)).collect();
+        let own = |name: &str, command: clap::Command| {
+            let hidden = hidden.clone();
+            command.mut_subcommand(name, |subcommand| subcommand.args(hidden))
+        };
+        own("demo", own("init", command))
+    }
+}
+
+/// Options that say which fabric and who in it.
+const OF_A_FABRIC: [&str; 5] = ["inventory", "base_dir", "endpoint", "broker_key", "name"];
 
 /// What `norfab -h` says about the end.
 const EXIT_CODES: &str = "\
@@ -70,6 +95,9 @@ pub struct Global {
     /// More on standard error; twice for more still
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 106)]
     pub verbose: u8,
+    /// Whether warnings are lines of JSON, even where `quiet` silences the log.
+    #[arg(skip)]
+    pub json_warnings: bool,
     /// Less on standard error
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 107)]
     pub quiet: u8,
@@ -192,9 +220,12 @@ pub struct JobsArgs {
     /// Show so many
     #[arg(long, default_value_t = 20, value_name = "COUNT")]
     pub last: usize,
-    /// How long to wait for a job that has not ended
+    /// How long to wait for jobs that have not ended
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
     pub wait: Duration,
+    /// Show what is stored here, without asking the broker about jobs that have not ended
+    #[arg(long, conflicts_with_all = ["wait", "answer"])]
+    pub offline: bool,
     /// The answer to questions of the job, as JSON
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, requires = "uuid")]
     pub answer: Option<String>,
@@ -259,11 +290,10 @@ const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        Args::shown().debug_assert();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use norfab_file_sharing::FileSharingError;
 use norfab_service::{BuiltinPolicy, Service};
 use serde_json::Value;
 
@@ -48,10 +49,21 @@ impl From<WrongSetting> for ServiceProblem {
 pub fn build(data: &Value, base_dir: &Path) -> Result<Arc<Service>, ServiceProblem> {
     let name = data.get("service").and_then(Value::as_str).ok_or(ServiceProblem::NoName)?;
     let service = match name {
-        FILE_SHARING => norfab_file_sharing::service(data, base_dir)?,
+        FILE_SHARING => norfab_file_sharing::service(data, base_dir).map_err(of_file_sharing)?,
         other => return Err(ServiceProblem::NotBuiltIn(other.to_owned())),
     };
     Ok(Arc::new(service.with_builtin_tasks(policy(data)?)))
+}
+
+/// What is wrong with the file sharing; what a key is to blame for names it.
+fn of_file_sharing(error: FileSharingError) -> ServiceProblem {
+    match error {
+        FileSharingError::Key { key, expected, found } => {
+            WrongSetting { key, problem: format!("expected {expected}, found {found}") }.into()
+        }
+        FileSharingError::Folder { .. } => WrongSetting { key: "base_dir", problem: error.to_string() }.into(),
+        error => ServiceProblem::FileSharing(error),
+    }
 }
 
 /// Which built-in tasks a worker's data allows: `run_shell_cmd: true` allows shell commands. Errors: it is neither true nor

@@ -71,10 +71,13 @@ impl LogFilter {
         since: Option<String>,
         until: Option<String>,
     ) -> Result<Self, ViewError> {
-        let level = level.map(|level| level.to_uppercase());
-        if let Some(unknown) = level.as_deref().filter(|level| !LOG_LEVELS.contains(level)) {
+        let typed = level;
+        let level = typed.as_ref().map(|level| level.to_uppercase());
+        if let (Some(typed), Some(level)) = (&typed, &level)
+            && !LOG_LEVELS.contains(&level.as_str())
+        {
             let known = LOG_LEVELS.join(", ");
-            return Err(ViewError(format!("argument 'level': expected one of {known}, found {unknown:?}")));
+            return Err(ViewError(format!("argument 'level': expected one of {known}, found {typed:?}")));
         }
         let last = last.unwrap_or(LOG_RECORDS_DEFAULT).min(LOG_RECORDS_MAX);
         Ok(Self { last, level, logger, since, until })

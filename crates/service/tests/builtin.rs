@@ -318,7 +318,7 @@ async fn what_the_worker_knows_is_asked_with_the_given_filters() {
     assert_eq!(result.errors, ["the log file cannot be read"]);
     assert_eq!(take(), r#"LogFilter { last: 10000, level: Some("ERROR"), logger: None, since: None, until: None }"#);
     let result = worker.run("get_logs", json!({"level": "loud"})).await;
-    let error = "argument 'level': expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL, found \"LOUD\"";
+    let error = "argument 'level': expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL, found \"loud\"";
     assert_eq!(result.errors, [error]);
 
     let rows = [

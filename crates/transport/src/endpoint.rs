@@ -34,6 +34,17 @@ impl Endpoint {
         &self.text
     }
 
+    /// Whether it stands for all addresses of a host: `*`, `0.0.0.0` or `[::]`. Whoever listens means that; whoever connects
+    /// reaches its own host.
+    #[must_use]
+    pub fn is_any_address(&self) -> bool {
+        match &self.kind {
+            Kind::Any { .. } => true,
+            Kind::Address(address) => address.ip().is_unspecified(),
+            Kind::Name { .. } | Kind::Path => false,
+        }
+    }
+
     /// Whether finding the addresses needs the resolver, which may take seconds.
     pub(crate) fn needs_resolver(&self) -> bool {
         matches!(self.kind, Kind::Name { .. })

@@ -66,6 +66,8 @@ impl Settings {
 fn wrong(key: &'static str, expected: &'static str, found: &Value) -> FileSharingError {
     let found = match found {
         Value::String(text) => format!("{text:?}"),
+        Value::Bool(flag) => flag.to_string(),
+        Value::Number(number) => format!("the number {number}"),
         other => kind(other).to_owned(),
     };
     FileSharingError::Key { key, expected, found }
@@ -123,12 +125,9 @@ mod tests {
         );
         assert_eq!(
             refused(json!({"base_dir": 7})),
-            "inventory key 'base_dir': expected the path of a folder, found a number"
+            "inventory key 'base_dir': expected the path of a folder, found the number 7"
         );
-        assert_eq!(
-            refused(json!({"service": false})),
-            "inventory key 'service': expected a string, found true or false"
-        );
+        assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
         assert!(refused(json!({"remotes": [{"name": "r"}]})).starts_with("inventory key 'remotes': "));
     }

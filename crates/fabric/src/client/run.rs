@@ -111,6 +111,8 @@ pub(super) struct Run {
     state: watch::Sender<LinkState>,
     connected: bool,
     was_connected: bool,
+    /// Whether a warning said that it is not connected any more.
+    lost: bool,
     figures: ProcessFigures,
     flush_by: Option<Instant>,
     /// The machine wants another connection.
@@ -150,6 +152,7 @@ impl Run {
             state,
             connected: false,
             was_connected: false,
+            lost: false,
             figures: ProcessFigures::default(),
             flush_by: None,
             reconnect: false,
@@ -197,8 +200,11 @@ impl Run {
                 // Who starts a client waits for its first connection and tells why there is none.
                 Some(problem) if !self.was_connected => info!("client {}: {problem}", self.identity),
                 Some(problem) => warn!("client {}: {problem}", self.identity),
+                // As loud as the loss.
+                None if self.lost => warn!("client {} is connected again", self.identity),
                 None => {}
             }
+            self.lost = state != LinkState::Connected && (self.lost || self.connected);
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
             if self.connected {

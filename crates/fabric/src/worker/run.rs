@@ -99,6 +99,8 @@ pub(super) struct Run {
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     connected: bool,
+    /// Whether it was connected and a warning said that it is not any more.
+    lost: bool,
     stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
@@ -161,6 +163,7 @@ impl Run {
             runner: Arc::new(runner),
             state,
             connected: false,
+            lost: false,
             stopping: None,
             figures: ProcessFigures::default(),
             statistics,
@@ -261,10 +264,15 @@ impl Run {
             match (&state, state.problem()) {
                 // Each try ends the same way: once is enough.
                 _ if state == *self.state.borrow() => {}
+                // As loud as the loss: who has read of that waits for this.
+                (LinkState::Connected, _) if self.lost => {
+                    warn!("worker {} is connected again", self.runner.identity);
+                }
                 (LinkState::Connected, _) => info!("worker {} is connected", self.runner.identity),
                 (_, Some(problem)) => warn!("worker {}: {problem}", self.runner.identity),
                 (_, None) => {}
             }
+            self.lost = state != LinkState::Connected && (self.lost || self.connected);
             self.connected = state == LinkState::Connected;
             if !self.connected {
                 self.outbox.lost();

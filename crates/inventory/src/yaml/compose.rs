@@ -29,6 +29,7 @@ pub(super) fn compose(text: &str, source: &Source) -> Result<Document, Inventory
     refuse_control_characters(text, source)?;
     let text = with_final_line_break(text);
     let mut composer = Composer {
+        text: &text.text,
         parser: Parser::new_from_str(&text.text),
         source,
         open_end_index: text.open_end.then(|| text.text.chars().count()),
@@ -101,6 +102,14 @@ enum Anchor {
     Closed(Composed),
 }
 
+/// How many lines behind a tab an error may be that comes of it.
+const TAB_LINES: usize = 2;
+
+/// What cannot be part of an anchor's name.
+fn is_end_of_name(character: char) -> bool {
+    character.is_whitespace() || ",[]{}".contains(character)
+}
+
 /// A key as it was read.
 enum Key {
     Merge,
@@ -111,6 +120,7 @@ enum Key {
 type Entries = Vec<(String, usize, Composed)>;
 
 struct Composer<'text, 'source> {
+    text: &'text str,
     parser: Parser<'text, StrInput<'text>>,
     source: &'source Source,
     /// Index in characters of the end of the text if its last line break was added by us.
@@ -163,7 +173,22 @@ impl<'text> Composer<'text, '_> {
     }
 
     fn syntax(&self, error: &ScanError) -> InventoryError {
-        self.error(error.marker().line(), YamlProblem::Syntax { reason: error.info().to_owned() })
+        let line = error.marker().line();
+        // The parser may notice a tab lines before or behind the one that has it.
+        let indented = |text: &&str| text.trim_start_matches(' ').starts_with('\t') && !text.trim().is_empty();
+        let tab = self.text.lines().enumerate().take(line + 1).filter(|(_, text)| indented(text)).last();
+        if let Some((index, _)) = tab
+            && (index + TAB_LINES > line || error.info().contains("tab"))
+        {
+            return self.error(index + 1, YamlProblem::TabIndents);
+        }
+        if error.info().contains("unknown anchor") {
+            let from = self.text.lines().nth(line.saturating_sub(1)).map(|text| (text, error.marker().col()));
+            let alias = from.map(|(text, column)| text.chars().skip(column).skip_while(|next| *next == '*'));
+            let name: String = alias.into_iter().flatten().take_while(|next| !is_end_of_name(*next)).collect();
+            return self.error(line, YamlProblem::UnknownAnchor { name });
+        }
+        self.error(line, YamlProblem::Syntax { reason: error.info().to_owned() })
     }
 
     fn error(&self, line: usize, problem: YamlProblem) -> InventoryError {

@@ -1,5 +1,6 @@
 //! `norfab broker-key`: the broker's public key and what others put into their inventory.
 
+use norfab_transport::Endpoint;
 use serde_json::json;
 
 use crate::args::Global;
@@ -37,12 +38,13 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
     };
     let (public_key, fingerprint) = (key.to_string(), key.fingerprint());
     let endpoint = site.endpoint().unwrap_or("tcp://BROKER:5555");
+    let named = with_host_name(endpoint);
     if global.json {
         printer::json(&json!({
             "public_key": public_key,
             "fingerprint": fingerprint,
             "file": file,
-            "endpoint": endpoint,
+            "endpoint": named.as_deref().unwrap_or(endpoint),
         }));
         return Ok(Code::Ok);
     }
@@ -56,14 +58,26 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
     printer::line("into inventory.yaml of workers and clients on other hosts:");
     printer::line("");
     printer::line("broker:");
-    printer::line(&format!("  endpoint: \"{endpoint}\""));
+    match &named {
+        Some(named) => printer::line(&format!(
+            "  endpoint: \"{named}\"  # or another address of this host, if they reach that one"
+        )),
+        None => printer::line(&format!("  endpoint: \"{endpoint}\"")),
+    }
     printer::line(&format!("  shared_key: {}", inventory_text(&public_key)));
-    if ["*", "0.0.0.0", "[::]", "127.", "[::1]", "localhost"].iter().any(|host| endpoint.contains(&format!("//{host}")))
-    {
+    if ["127.", "[::1]", "localhost"].iter().any(|host| endpoint.contains(&format!("//{host}"))) {
         printer::line("");
         printer::line(&format!("(other hosts reach this broker under this host's name or address, not at {endpoint})"));
     }
     Ok(Code::Ok)
+}
+
+/// An endpoint of all addresses with this host's name in their place. `None`: it names an address, a host or a file.
+fn with_host_name(endpoint: &str) -> Option<String> {
+    endpoint.parse::<Endpoint>().ok().filter(Endpoint::is_any_address)?;
+    let (_, port) = endpoint.rsplit_once(':')?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Some(format!("tcp://{host}:{port}"))
 }
 
 /// A key as it stands in an inventory. Its characters may happen to begin a template.
@@ -78,6 +92,17 @@ fn inventory_text(key: &str) -> String {
 mod tests {
     use super::*;
     use norfab_inventory::{Inventory, LoadOptions};
+
+    #[test]
+    fn an_endpoint_to_listen_at_gets_this_hosts_name() {
+        for endpoint in ["tcp://*:5557", "tcp://0.0.0.0:5557", "tcp://[::]:5557"] {
+            let named = with_host_name(endpoint).expect("another one");
+            assert!(named.ends_with(":5557") && !named.contains(['*', '[']) && !named.contains("0.0.0.0"), "{named}");
+        }
+        for endpoint in ["tcp://192.0.2.1:5557", "tcp://broker:5557", "ipc:///tmp/x", "nonsense"] {
+            assert_eq!(with_host_name(endpoint), None);
+        }
+    }
 
     #[test]
     fn a_key_that_looks_like_a_template_can_be_pasted_too() {

@@ -1,6 +1,6 @@
 //! `norfab jobs`: what this client asked for, and what became of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use norfab_fabric::SystemClock;
@@ -22,10 +22,10 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     let mut site = Site::load_worked_in(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
     match &words.uuid {
-        None => list(global, &site, words.last),
+        None => list(global, &site, &words).await,
         Some(uuid) => {
             let id = JobId::parse(uuid).map_err(|error| Failure::usage(error.to_string()))?;
-            one(global, &site, id, words.wait, answer).await
+            one(global, &site, id, &words, answer).await
         }
     }
 }
@@ -38,23 +38,96 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     SqliteClientStore::open_beside(&path).map(Some).map_err(Failure::configuration)
 }
 
-fn list(global: &Global, site: &Site, last: usize) -> Result<Code, Failure> {
-    let mut jobs: Vec<ClientJob> = Vec::new();
-    for (_, folder) in site.client_folders()? {
-        if let Some(mut store) = open(&folder)? {
-            let filter = ClientJobFilter { last: Some(last), ..ClientJobFilter::default() };
-            jobs.extend(store.list(&filter).map_err(Failure::configuration)?);
+/// What is stored of the newest jobs of all names, and in which folders those are that have not ended.
+struct Listed {
+    jobs: Vec<ClientJob>,
+    unfinished: Vec<(String, PathBuf, Vec<JobId>)>,
+}
+
+impl Listed {
+    fn read(site: &Site, last: usize) -> Result<Self, Failure> {
+        let folders = site.client_folders()?;
+        let mut found: Vec<(usize, ClientJob)> = Vec::new();
+        for (index, (_, folder)) in folders.iter().enumerate() {
+            if let Some(mut store) = open(folder)? {
+                let filter = ClientJobFilter { last: Some(last), ..ClientJobFilter::default() };
+                let jobs = store.list(&filter).map_err(Failure::configuration)?;
+                found.extend(jobs.into_iter().map(|job| (index, job)));
+            }
         }
+        found.sort_by(|(_, one), (_, other)| other.submitted.total_cmp(&one.submitted));
+        found.truncate(last);
+        let mut unfinished = Vec::new();
+        for (index, (name, folder)) in folders.into_iter().enumerate() {
+            let of_folder = found.iter().filter(|(of, job)| *of == index && !job.state.is_final());
+            let ids: Vec<JobId> = of_folder.map(|(_, job)| job.id.clone()).collect();
+            if !ids.is_empty() {
+                unfinished.push((name, folder, ids));
+            }
+        }
+        Ok(Self { jobs: found.into_iter().map(|(_, job)| job).collect(), unfinished })
     }
-    jobs.sort_by(|one, other| other.submitted.total_cmp(&one.submitted));
-    jobs.truncate(last);
-    let rows: Vec<Value> = jobs.iter().map(row).collect();
+}
+
+async fn list(global: &Global, site: &Site, words: &JobsArgs) -> Result<Code, Failure> {
+    let mut listed = Listed::read(site, words.last)?;
+    let mut why = None;
+    if !words.offline && site.endpoint().is_ok() && !listed.unfinished.is_empty() {
+        why = settle_all(site, &listed.unfinished, words.wait).await?;
+        listed = Listed::read(site, words.last)?;
+    }
+    let rows: Vec<Value> = listed.jobs.iter().map(row).collect();
     if global.json {
         printer::json(&Value::Array(rows));
     } else {
         printer::table(&["uuid", "service", "task", "status", "created", "completed", "workers"], &rows);
     }
+    let unfinished: usize = listed.unfinished.iter().map(|(_, _, ids)| ids.len()).sum();
+    if unfinished > 0 && global.quiet == 0 {
+        let jobs = if unfinished == 1 { "1 job has".to_owned() } else { format!("{unfinished} jobs have") };
+        let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
+        printer::remark(&format!("{jobs} not ended as far as is known here{why}: 'norfab jobs UUID' asks for one"));
+    }
     Ok(Code::Ok)
+}
+
+/// Lets the clients that have unfinished jobs ask for them, one client after the other, for so long in all. Those that another
+/// process has are not asked: it writes down what becomes of its jobs. What comes back is why nobody could be asked.
+async fn settle_all(
+    site: &Site,
+    unfinished: &[(String, PathBuf, Vec<JobId>)],
+    wait: Duration,
+) -> Result<Option<String>, Failure> {
+    let end = SystemClock::now() + wait;
+    for (name, _, ids) in unfinished {
+        let left = end.saturating_duration_since(SystemClock::now());
+        let Some(slot) = site.take_slot(name)? else { continue };
+        let client = match site.start_client(&slot) {
+            Ok(client) => client,
+            Err(failure) => return Ok(Some(failure.text)),
+        };
+        let done = async {
+            let mut watched = Vec::new();
+            for id in ids {
+                watched.extend(client.watch(id.clone()).await.map_err(Failure::failed)?);
+            }
+            if let Err(failure) = connected(&client, site).await {
+                return Ok(Some(failure.text));
+            }
+            for job in &mut watched {
+                while job.next().await.is_some() {}
+            }
+            Ok(None)
+        };
+        let why = tokio::time::timeout(left, done).await;
+        client.stop().await;
+        match why {
+            Ok(Ok(None)) => {}
+            Ok(why) => return why,
+            Err(_) => break,
+        }
+    }
+    Ok(None)
 }
 
 fn row(job: &ClientJob) -> Value {
@@ -69,11 +142,18 @@ fn row(job: &ClientJob) -> Value {
     })
 }
 
-async fn one(global: &Global, site: &Site, id: JobId, wait: Duration, answer: Option<Value>) -> Result<Code, Failure> {
+async fn one(
+    global: &Global,
+    site: &Site,
+    id: JobId,
+    words: &JobsArgs,
+    answer: Option<Value>,
+) -> Result<Code, Failure> {
+    let wait = words.wait;
     for (name, folder) in site.client_folders()? {
         let Some(mut store) = open(&folder)? else { continue };
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
-        if !details.job.state.is_final() {
+        if !details.job.state.is_final() && !words.offline {
             drop(store);
             match site.take_slot(&name)? {
                 Some(slot) => settle(site, &slot, &id, wait, answer.as_ref()).await?,

@@ -173,6 +173,9 @@ fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
     {
         let whom = match workers {
             "all" | "any" => format!("service '{service}' has no worker that can be reached"),
+            names if names.contains(',') => {
+                format!("service '{service}' has none of the workers {names} that can be reached")
+            }
             names => format!("service '{service}' has no worker {names} that can be reached"),
         };
         let hint = pattern_hint(workers);

@@ -18,8 +18,9 @@ impl Site {
     /// inventory's.
     pub fn problem(&self, state: &LinkState) -> Option<String> {
         let mut text = state.problem()?;
-        if self.key_from_environment {
-            text = text.replace("--broker-key", self.key_option());
+        text = text.replace("broker.endpoint in inventory.yaml or --endpoint", self.endpoint_source);
+        if self.given_key.is_some() {
+            text = text.replace("--broker-key or broker.shared_key in inventory.yaml", self.key_option());
         }
         let (_, file) = self.broker_key_files();
         let LinkState::Refused { fingerprint: Some(_), reason, .. } = state else { return Some(text) };

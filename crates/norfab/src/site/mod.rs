@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
-use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology};
+use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology, Warning, WarningKind};
 use norfab_logs::{LogQuery, Role, read_logs};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_service::LogFilter;
 use norfab_transport::{
     AddressAllowlist, Context, Dealer, DealerKeys, DealerOptions, KeyFolder, Router, RouterOptions,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::Failure;
@@ -42,6 +42,12 @@ const DEFAULT_INVENTORY: &str = "inventory.yaml";
 /// What stands in place of the broker's key where nothing is encrypted.
 const NO_KEY: &str = "none";
 
+/// The variable that has the endpoint unless the option is given.
+const ENDPOINT_VARIABLE: &str = "NORFAB_ENDPOINT";
+
+/// Where the endpoint stands unless it was given.
+const ENDPOINT_KEY: &str = "broker.endpoint in inventory.yaml";
+
 /// How long the log has to write what waits before it is read.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
 
@@ -58,7 +64,9 @@ pub struct Site {
     /// The broker's public key as the inventory has it.
     listed_key: Option<String>,
     encrypted: bool,
-    quiet: bool,
+    warnings: Warnings,
+    /// Where the endpoint is from.
+    endpoint_source: &'static str,
     /// The warnings about files of workers' data: several workers may share a file, and each may ask often.
     told: Arc<Told>,
     context: Context,
@@ -66,41 +74,80 @@ pub struct Site {
     name: Option<String>,
 }
 
+/// How warnings are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warnings {
+    Text,
+    Json,
+    Hidden,
+}
+
+impl Warnings {
+    fn of(global: &Global) -> Self {
+        match global {
+            Global { json_warnings: true, .. } => Self::Json,
+            Global { quiet: 0, .. } => Self::Text,
+            _ => Self::Hidden,
+        }
+    }
+
+    fn tell(self, text: &str) {
+        match self {
+            Self::Text => printer::warning(text),
+            Self::Json => printer::json_remark(&json!({ "level": "WARNING", "message": text })),
+            Self::Hidden => {}
+        }
+    }
+}
+
+/// Who is told what YAML 1.2 would read differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Differences {
+    /// Who starts a role or looks at the inventory: each value.
+    Each,
+    /// Who has something else in mind: how many there are.
+    Counted,
+}
+
 impl Site {
     /// Loads what the command line names. Without an inventory file an endpoint must be given. Errors: nothing tells where
     /// the broker is, or the inventory is wrong.
     pub fn load(global: &Global) -> Result<Self, Failure> {
-        Self::load_with(global, |_| false)
+        Self::of_file(global, Self::inventory_file(global)?, |_| false, Differences::Counted)
     }
 
     /// As [`Site::load`], for what may do without a broker: a folder that was worked in needs neither inventory nor endpoint.
     pub fn load_worked_in(global: &Global) -> Result<Self, Failure> {
         let base_dir = given(global.base_dir.as_ref()).map_or_else(|| PathBuf::from("."), PathBuf::from);
         match Self::inventory_file(global) {
-            Err(_) if Directories::new(&base_dir).files().is_dir() => Self::of_file(global, None, |_| false),
-            file => Self::of_file(global, file?, |_| false),
+            Err(_) if Directories::new(&base_dir).files().is_dir() => {
+                Self::of_file(global, None, |_| false, Differences::Counted)
+            }
+            file => Self::of_file(global, file?, |_| false, Differences::Counted),
         }
     }
 
-    /// As [`Site::load`]; where `file_sharing` says so, the inventory has the built-in file sharing.
+    /// As [`Site::load`], for those who start a role or look at the inventory; where `file_sharing` says so, it has the built-in
+    /// file sharing.
     pub fn load_with(global: &Global, file_sharing: impl FnOnce(&Topology) -> bool) -> Result<Self, Failure> {
-        Self::of_file(global, Self::inventory_file(global)?, file_sharing)
+        Self::of_file(global, Self::inventory_file(global)?, file_sharing, Differences::Each)
     }
 
     fn of_file(
         global: &Global,
         file: Option<PathBuf>,
         file_sharing: impl FnOnce(&Topology) -> bool,
+        differences: Differences,
     ) -> Result<Self, Failure> {
-        let quiet = global.quiet > 0;
+        let warnings = Warnings::of(global);
         let base_dir = given(global.base_dir.as_ref()).map(PathBuf::from);
         let inventory = match file {
             None => None,
             Some(file) => {
                 let options = LoadOptions { env: environment(), env_override: true, base_dir: base_dir.clone() };
                 let mut inventory = Inventory::load(&file, &options).map_err(Failure::configuration)?;
-                for warning in inventory.warnings.iter().filter(|_| !quiet) {
-                    printer::warning(&warning.to_string());
+                for text in told_of(&inventory.warnings, differences) {
+                    warnings.tell(&text);
                 }
                 if file_sharing(&inventory.topology) {
                     inventory = inventory.with_builtin_filesharing();
@@ -125,16 +172,24 @@ impl Site {
         let key_from_environment = std::env::var_os(keys::KEY_VARIABLE)
             .is_some_and(|text| given_key.as_deref().is_some_and(|given| text == given));
         let encrypted = !plain && (given_key.is_some() || of_inventory.is_none_or(|broker| broker.zmq_auth));
+        let given_endpoint = given(global.endpoint.as_ref());
+        let from_environment = given_endpoint.is_some()
+            && std::env::var_os(ENDPOINT_VARIABLE) == given_endpoint.as_deref().map(Into::into);
+        let endpoint_source = match given_endpoint {
+            Some(_) if from_environment => ENDPOINT_VARIABLE,
+            Some(_) => "--endpoint",
+            None => ENDPOINT_KEY,
+        };
         Ok(Self {
             directories: Directories::new(&base_dir),
-            endpoint: given(global.endpoint.as_ref())
-                .or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone())),
+            endpoint_source,
+            endpoint: given_endpoint.or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone())),
             key_from_environment,
             given_key: given_key.filter(|_| !plain),
             listed_key: of_inventory.and_then(|broker| broker.public_key.clone()),
             inventory,
             encrypted,
-            quiet,
+            warnings,
             told: Arc::default(),
             context: Context::new().map_err(Failure::failed)?,
             logs: None,
@@ -168,17 +223,15 @@ impl Site {
     pub fn worker_data(&self, name: &str) -> Result<Option<Value>, InventoryError> {
         let Some(inventory) = &self.inventory else { return Ok(None) };
         let data = inventory.worker_data(name)?;
-        for warning in data.iter().flat_map(|data| &data.warnings).filter(|_| !self.quiet) {
-            self.told.once(&warning.to_string(), printer::warning);
+        for warning in data.iter().flat_map(|data| &data.warnings) {
+            self.told.once(&warning.to_string(), |text| self.warn(text));
         }
         Ok(data.map(|data| data.value))
     }
 
     /// Tells what may be wrong, unless `-q` was given.
     pub fn warn(&self, text: &str) {
-        if !self.quiet {
-            printer::warning(text);
-        }
+        self.warnings.tell(text);
     }
 
     /// Starts logging for a role. The guard writes what is left when it is dropped.
@@ -326,6 +379,25 @@ impl Site {
         }
         Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(Failure::configuration)
     }
+}
+
+/// The warnings about an inventory as they are told.
+fn told_of(warnings: &[Warning], differences: Differences) -> Vec<String> {
+    let differs = |warning: &&Warning| {
+        matches!(warning.kind, WarningKind::Yaml12Differs { .. } | WarningKind::SecretYaml12Differs)
+    };
+    let first = warnings.iter().find(differs);
+    let (Differences::Counted, Some(first)) = (differences, first) else {
+        return warnings.iter().map(Warning::to_string).collect();
+    };
+    let others = warnings.iter().filter(|warning| !differs(warning) && warning.kind != WarningKind::More);
+    let values = match warnings.iter().filter(differs).count() {
+        1 => "1 value".to_owned(),
+        count => format!("{count} values"),
+    };
+    let file = first.location.file.display();
+    let summary = format!("{values} in {file} would read differently in YAML 1.2: 'norfab inventory' tells which");
+    others.map(Warning::to_string).chain([summary]).collect()
 }
 
 /// What was given. A variable that is set to nothing is none.

@@ -50,8 +50,11 @@ fn after_a_broker_was_killed_workers_serve_again_and_jobs_end() {
     drop(broker);
     run.told_on_stderr("the connection to the broker was lost; trying again");
     worker.told_on_stderr("the connection to the broker was lost; trying again");
+    assert!(!worker.stderr().contains("connected again"), "{}", worker.stderr());
     let _broker = lab.start(&["broker", "--endpoint", &lab.endpoint()]);
     lab.registered(&["filesharing-worker-1"]);
+    worker.told_on_stderr("worker filesharing-worker-1 is connected again");
+    run.told_on_stderr("is connected again");
     std::fs::remove_file(&marker).expect("it is there");
     let ended = run.end();
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -42,6 +42,19 @@ fn every_command_has_help_with_its_own_options_first() {
 }
 
 #[test]
+fn help_lists_no_options_of_a_fabric_where_none_is_looked_at() {
+    let lab = Lab::empty();
+    for command in ["init", "demo"] {
+        let help = lab.run(&[command, "--help"]);
+        assert!(!help.stdout.contains("--endpoint") && !help.stdout.contains("--name"), "{}", help.stdout);
+        assert!(help.stdout.contains("--json"), "{}", help.stdout);
+    }
+    assert!(lab.run(&["workers", "--help"]).stdout.contains("--endpoint"));
+    // They are taken all the same: scripts may give them to every command.
+    assert_eq!(lab.run(&["--name", "x", "init", "lab", "--endpoint", "tcp://a:1"]).code, Some(0));
+}
+
+#[test]
 fn the_version_is_that_of_the_package() {
     let ended = Lab::empty().run(&["--version"]);
     assert_eq!((ended.code, ended.stdout.trim()), (Some(0), concat!("norfab ", env!("CARGO_PKG_VERSION"))));

@@ -35,6 +35,17 @@ fn the_second_time_nothing_is_overwritten_unless_forced() {
 }
 
 #[test]
+fn a_file_in_the_place_of_the_folder_is_named() {
+    let lab = Lab::empty();
+    lab.write("file", "");
+    for arguments in [&["init", "file"][..], &["init", "file", "--force"]] {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        assert_eq!(ended.stderr, "error: file: is there and no folder: choose another name for the new environment\n");
+    }
+}
+
+#[test]
 fn json_names_the_files() {
     let lab = Lab::empty();
     let document = lab.json(&["init", ".", "--json"]);

@@ -61,6 +61,39 @@ fn a_job_that_nobody_waited_for_is_found_later() {
 }
 
 #[test]
+fn the_list_asks_for_jobs_that_nobody_waited_for_and_says_which_have_not_ended() {
+    let (lab, up) = Lab::up();
+    let marker = lab.path("held");
+    let submitted = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--nowait"]);
+    assert_eq!(submitted.code, Some(0), "{submitted:?}");
+    eventually("the job runs", || marker.exists());
+    let line = "1 job has not ended as far as is known here: 'norfab jobs UUID' asks for one\n";
+    for arguments in [&["jobs", "--json", "--offline"][..], &["jobs", "--json", "--wait", "500ms"]] {
+        let listed = lab.run(arguments);
+        assert_eq!((listed.code, listed.stderr.as_str()), (Some(0), line), "{listed:?}");
+        assert_eq!(listed.json()[0]["completed"], "", "{listed:?}");
+    }
+    std::fs::remove_file(&marker).expect("it is there");
+    // Nothing here knows of the end until it is asked for.
+    let stored = lab.run(&["jobs", "--json", "--offline"]);
+    assert_eq!(stored.json()[0]["completed"], "", "{stored:?}");
+    let settled = lab.run(&["jobs", "--json", "--wait", "1m"]);
+    assert_eq!((settled.code, settled.stderr.as_str()), (Some(0), ""), "{settled:?}");
+    assert_eq!(settled.json()[0]["status"], "COMPLETED", "{settled:?}");
+    assert_eq!(settled.json()[0]["workers"], "1/1", "{settled:?}");
+
+    let held = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--nowait"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    eventually("the job runs", || marker.exists());
+    std::fs::remove_file(&marker).expect("it is there");
+    up.stop(rustix::process::Signal::TERM);
+    let away = lab.run(&["jobs", "--json"]);
+    assert_eq!(away.code, Some(0), "{away:?}");
+    assert!(away.stderr.starts_with("1 job has not ended as far as is known here (no broker answers at "), "{away:?}");
+    assert_eq!(away.json()[1]["status"], "COMPLETED", "{away:?}");
+}
+
+#[test]
 fn a_job_that_another_process_waits_for_is_waited_for_too() {
     let (lab, _up) = Lab::up();
     let marker = lab.path("held");

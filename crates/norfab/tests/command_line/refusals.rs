@@ -39,9 +39,16 @@ fn a_broker_that_is_not_there_is_named_at_once() {
         let ended = lab.run(arguments);
         assert!(began.elapsed() < HANDSHAKE, "{arguments:?} took {:?}", began.elapsed());
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{arguments:?}: {ended:?}");
-        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: no broker answers at [endpoint] (nothing listens there, or a firewall is in between): start it there, or correct broker.endpoint in inventory.yaml") }
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: no broker answers at [endpoint] (nothing listens there, or a firewall is in between): start it there, or correct NORFAB_ENDPOINT") }
     }
     assert!(!lab.path("here").exists());
+    let given = lab.run(&["workers", "--endpoint", "tcp://127.0.0.1:1"]);
+    assert!(given.stderr.ends_with("start it there, or correct --endpoint\n"), "{given:?}");
+    // A port that was free a moment ago: others may listen, but no broker does.
+    let port = lab.endpoint().rsplit(':').next().expect("a port").to_owned();
+    let anywhere = lab.run(&["workers", "--endpoint", &format!("tcp://*:{port}")]);
+    assert_eq!(anywhere.code, Some(3), "{anywhere:?}");
+    assert!(anywhere.stderr.contains("an endpoint to listen at"), "{anywhere:?}");
 }
 
 #[test]

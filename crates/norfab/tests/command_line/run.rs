@@ -114,6 +114,8 @@ fn whom_nobody_knows_is_named() {
     assert_snapshot!(of(&["nope", "echo"]), @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
     assert_snapshot!(of(&["nope", "echo", "--nowait"]), @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
     assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]), @"error: service 'filesharing' has no worker ghost that can be reached: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "a,b"]), @"error: service 'filesharing' has none of the workers a,b that can be reached: 'norfab workers' shows those that are registered");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost", "--json"]), @"error: service 'filesharing' has no worker ghost that can be reached: 'norfab workers' shows those that are registered");
     assert!(of(&["filesharing", "echo", "-w", "file*"]).contains("* and ? have no meaning in them"));
     assert_snapshot!(of(&["filesharing", "echo", "-w", "filesharing-worker-1,ghost"]), @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
     let document = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--json"]);
@@ -135,6 +137,7 @@ fn arguments_that_are_none_are_usage() {
     assert_snapshot!(of(&["key:={"]), @"error: argument 'key:={': the part after := is not JSON: EOF while parsing an object at line 1 column 1");
     assert_snapshot!(of(&["=text"]), @"error: argument '=text' has no key before its sign");
     assert_snapshot!(of(&["a=1", "a=2"]), @"error: argument 'a' is given twice");
+    assert_snapshot!(of(&["-w", "any,all"]), @"error: --workers any,all: 'any' stands alone, it is not combined with names: write any, all, or names with commas");
     assert_snapshot!(of(&["--answer", "yes"]), @r#"error: --answer is not JSON: expected value at line 1 column 1 (a text needs quotes: '"yes"')"#);
 }
 

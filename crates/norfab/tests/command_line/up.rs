@@ -224,6 +224,52 @@ fn a_warning_of_the_inventory_is_shown_once() {
 }
 
 #[test]
+fn what_yaml_1_2_reads_differently_is_counted_where_it_is_not_the_subject() {
+    let lab =
+        Lab::new(&format!("{}      others: [on, off]\n", FABRIC.replace("run_shell_cmd: true", "run_shell_cmd: yes")));
+    let _up = lab.start(&["up"]);
+    let line = "3 values in inventory.yaml would read differently in YAML 1.2: 'norfab inventory' tells which";
+    let workers = lab.run(&["workers"]);
+    assert!(workers.stderr.starts_with(&format!("warning: {line}\n")), "{workers:?}");
+    assert!(!workers.stderr.contains("inventory.yaml:9"), "{workers:?}");
+    assert_eq!(lab.run(&["inventory"]).stderr.matches("(YAML 1.1)").count(), 3);
+    lab.registered(&["filesharing-worker-1"]);
+    let run = lab.run(&["run", "filesharing", "echo", "--events", "json"]);
+    let first: serde_json::Value =
+        serde_json::from_str(run.stderr.lines().next().expect("a line")).expect("a line of JSON");
+    assert_eq!(first, serde_json::json!({"level": "WARNING", "message": line}), "{run:?}");
+    let quiet = lab.run(&["run", "filesharing", "echo", "--events", "json", "-q"]);
+    assert!(!quiet.stderr.contains("YAML"), "{quiet:?}");
+}
+
+#[test]
+fn workers_that_start_elsewhere_are_warned_about_before_they_ask() {
+    let lab = Lab::new(&format!("{FABRIC}  far-*:\n    - missing.yaml\n    - 5\n  wrong: text\n"));
+    for command in ["up", "broker"] {
+        let ended = lab.start(&[command]).stop(Signal::TERM);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.stderr.contains("warning: inventory.yaml:11: workers.far-*[0]: no such file: "), "{ended:?}");
+        assert!(
+            ended.stderr.contains("warning: inventory.yaml:12: workers.far-*[1]: expected the path of a file"),
+            "{ended:?}"
+        );
+        assert!(ended.stderr.contains("warning: inventory.yaml:13: workers.wrong: expected a list"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_shared_folder_that_cannot_be_is_told_with_file_and_line() {
+    for (value, problem) in
+        [("5", "expected the path of a folder, found the number 5"), ("inventory.yaml/x", "cannot share the folder")]
+    {
+        let lab = Lab::new(&FABRIC.replace("base_dir: shared", &format!("base_dir: {value}")));
+        let ended = lab.start(&["up"]).stop(Signal::TERM);
+        let told = "error: worker filesharing-worker-1: inventory.yaml:8: workers.filesharing-worker-1[0].base_dir: ";
+        assert!(ended.stderr.contains(&format!("{told}{problem}")), "{ended:?}");
+    }
+}
+
+#[test]
 fn hooks_and_plugins_that_nobody_runs_are_told_once() {
     let lab = Lab::new(&format!("{FABRIC}hooks: {{startup: [x]}}\nplugins: {{a: {{}}}}\n"));
     for command in ["up", "broker"] {

@@ -191,6 +191,10 @@ impl Follower {
     fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {
         if global.json {
             printer::json(&printer::report_document(&words.service, &words.task, report));
+            // The document has the words of the wire.
+            if report.state == JobState::Failed && report.workers.is_empty() {
+                job_errors(&words.service, &words.workers, report).iter().for_each(|error| self.voice.error(error));
+            }
             return;
         }
         for said in printer::results(report) {

@@ -30,7 +30,7 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
     if words.events != Events::Json {
         return run_with(global, words, voice).await;
     }
-    let silent = Global { quiet: SILENT, ..global.clone() };
+    let silent = Global { quiet: SILENT, json_warnings: global.quiet == 0, ..global.clone() };
     let done = run_with(&silent, words, voice).await;
     let code = done.unwrap_or_else(|failure| {
         voice.error(&failure.text);
@@ -49,6 +49,14 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let target = Target::from_words(&words.workers);
     if words.workers.split(',').all(|name| name.trim().is_empty()) {
         return Err(Failure::usage("--workers names nobody: write any, all, or names with commas"));
+    }
+    let alone: Vec<&str> =
+        words.workers.split(',').map(str::trim).filter(|name| ["any", "all"].contains(name)).collect();
+    if let ([word, ..], true) = (&alone[..], words.workers.contains(',')) {
+        return Err(Failure::usage(format!(
+            "--workers {}: '{word}' stands alone, it is not combined with names: write any, all, or names with commas",
+            words.workers
+        )));
     }
     let spec = JobSpec {
         id: None,

@@ -20,6 +20,7 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |topology| topology.starts_broker())?;
     let topology = site.inventory()?.topology.clone();
     warn_of_unused_sections(&site)?;
+    warn_of_broken_workers(&site)?;
     let starts_broker = topology.starts_broker();
     if !starts_broker && topology.workers.is_empty() {
         return Err(Failure::configuration(
@@ -66,6 +67,17 @@ fn warn_of_unused_sections(site: &Site) -> Result<(), Failure> {
             "{} in the inventory: this program runs none; they are for Python workers and clients",
             sections.join(" and ")
         ));
+    }
+    Ok(())
+}
+
+/// Says what the broker would refuse later, when the worker elsewhere asks for its data. What is wrong with workers that start here is
+/// an error of theirs.
+fn warn_of_broken_workers(site: &Site) -> Result<(), Failure> {
+    let inventory = site.inventory()?;
+    let here = |pattern: &str| inventory.topology.workers.iter().any(|worker| worker.name == pattern);
+    for error in inventory.broken_workers(|pattern| !here(pattern)) {
+        site.warn(&error.to_string());
     }
     Ok(())
 }
@@ -159,6 +171,7 @@ pub async fn broker(global: &Global) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |_| true)?;
     if site.has_inventory() {
         warn_of_unused_sections(&site)?;
+        warn_of_broken_workers(&site)?;
     }
     let _logs = site.start_logs(global, Role::Broker, BROKER_NAME, true)?;
     let mut signals = Signals::new()?;
@@ -171,7 +184,7 @@ pub async fn broker(global: &Global) -> Result<Code, Failure> {
 
 /// `norfab worker`.
 pub async fn workers(global: &Global, names: &[String], service: Option<&str>) -> Result<Code, Failure> {
-    let mut site = Site::load(global)?;
+    let mut site = Site::load_with(global, |_| false)?;
     let first = names.first().map_or("", String::as_str);
     let _logs = site.start_logs(global, Role::Worker, first, true)?;
     let mut signals = Signals::new()?;
