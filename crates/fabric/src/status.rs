@@ -1,6 +1,8 @@
 //! How a worker or client stands with its broker, for people.
 
-use norfab_transport::{Endpoint, LinkStatus, RefusedReason};
+use std::time::{Duration, Instant};
+
+use norfab_transport::{DealerLink, Endpoint, LinkStatus, RefusedReason};
 
 /// The state of a link, and why it is not up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -79,6 +81,41 @@ fn is_any_address(endpoint: &str) -> bool {
     endpoint.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.is_any_address())
 }
 
+/// A connection that is lost sooner has not lasted: where two peers have one name, each loses it to the other at once.
+const LASTING: Duration = Duration::from_secs(3);
+
+/// Connections in a row that did not last before people are told what that may mean.
+const SHORT_TOLD: u32 = 3;
+
+/// How long connections last.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    since: Option<Instant>,
+    short: u32,
+}
+
+impl Standing {
+    /// There is a connection.
+    pub(crate) fn connected(&mut self, now: Instant) {
+        self.since = Some(now);
+    }
+
+    /// It is lost. Tells the link whether it had lasted, and gives what people should know.
+    pub(crate) fn lost(&mut self, now: Instant, link: &mut dyn DealerLink) -> Option<&'static str> {
+        let since = self.since.take()?;
+        if now.saturating_duration_since(since) >= LASTING {
+            self.short = 0;
+            link.lasted();
+            return None;
+        }
+        self.short += 1;
+        (self.short == SHORT_TOLD).then_some(
+            "the connection to the broker is lost as soon as it is made: another worker or client may have the same name, and \
+             names are unique in a fabric; it is tried less often now",
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +130,52 @@ mod tests {
             assert!(problem(endpoint).contains("an endpoint to listen at"), "{}", problem(endpoint));
         }
         assert!(!problem("tcp://127.0.0.1:5555").contains("to listen at"));
+    }
+
+    #[test]
+    fn connections_that_do_not_last_are_put_off_and_said_once() {
+        struct Link(u32);
+        impl Link {
+            fn of(&mut self) -> &mut dyn DealerLink {
+                self
+            }
+        }
+        impl DealerLink for Link {
+            fn lasted(&mut self) {
+                self.0 += 1;
+            }
+            fn try_send(&mut self, _: &[bytes::Bytes]) -> Result<(), norfab_transport::SendError> {
+                unreachable!()
+            }
+            fn try_receive(&mut self) -> Result<Option<norfab_transport::Received>, norfab_transport::LinkError> {
+                unreachable!()
+            }
+            fn wait(
+                &mut self,
+                _: Option<Duration>,
+                _: bool,
+            ) -> Result<norfab_transport::Ready, norfab_transport::LinkError> {
+                unreachable!()
+            }
+            fn waker(&self) -> norfab_transport::Waker {
+                unreachable!()
+            }
+            fn reconnect(&mut self) -> Result<(), norfab_transport::LinkError> {
+                unreachable!()
+            }
+            fn next_status(&mut self) -> Option<LinkStatus> {
+                None
+            }
+            fn close(self: Box<Self>, _: Duration) {}
+        }
+        let (mut standing, mut link, mut now) = (Standing::default(), Link(0), Instant::now());
+        let mut told = 0;
+        for seconds in [1, 1, 1, 1, 10, 1] {
+            standing.connected(now);
+            now += Duration::from_secs(seconds);
+            told += u32::from(standing.lost(now, link.of()).is_some());
+            assert_eq!(standing.lost(now, link.of()), None, "it is lost once");
+        }
+        assert_eq!((told, link.0), (1, 1));
     }
 }

@@ -26,6 +26,39 @@ void zmq::stream_engine_base_t::out_event ()
         return;
 ",
     },
+    // Without free descriptors a connection that waits cannot be accepted, and the listener is at it again at once: a peer that
+    // held many connections open made the broker use up a core. It pauses in between; what is connected is served meanwhile,
+    // some milliseconds later.
+    Patch {
+        file: "tcp_listener.cpp",
+        found: r"
+          make_unconnected_bind_endpoint_pair (_endpoint), zmq_errno ());
+        return;
+    }
+
+    int rc = tune_tcp_socket (fd);
+",
+        put: r"
+          make_unconnected_bind_endpoint_pair (_endpoint), zmq_errno ());
+        if (accept_errno == EMFILE || accept_errno == ENFILE
+            || accept_errno == ENOBUFS || accept_errno == ENOMEM)
+            usleep (5000);
+        return;
+    }
+
+    int rc = tune_tcp_socket (fd);
+",
+    },
+    Patch {
+        file: "tcp_listener.cpp",
+        found: r"
+    const fd_t fd = accept ();
+",
+        put: r"
+    const fd_t fd = accept ();
+    const int accept_errno = errno;
+",
+    },
     // A PING that is too short for its time to live was answered with 16 bytes of what happened to lie behind it.
     Patch {
         file: "zmtp_engine.cpp",

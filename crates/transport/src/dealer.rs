@@ -55,8 +55,10 @@ pub struct Dealer {
     candidates: VecDeque<String>,
     /// The most telling failure of this round.
     failure: Option<Outcome>,
-    /// Rounds that failed since the last connection.
+    /// Rounds that failed, and connections that did not last, since one that did.
     failed_rounds: u32,
+    /// The last round ended in the middle of a handshake, which is what a wrong key looks like, and a broker that ends.
+    doubted: bool,
     statuses: VecDeque<LinkStatus>,
     /// The owner has read that the current connection exists.
     announced: bool,
@@ -112,6 +114,7 @@ impl Dealer {
             candidates: VecDeque::new(),
             failure: None,
             failed_rounds: 0,
+            doubted: false,
             statuses: VecDeque::new(),
             announced: false,
             reader: FrameReader::new(),
@@ -186,7 +189,15 @@ impl Dealer {
             return Ok(());
         }
         let link = &self.options.link;
-        let (status, longest_pause) = match self.failure.take() {
+        let failure = self.failure.take();
+        let doubtful = failure == Some(Outcome::Refused(RefusedReason::WrongKey));
+        if doubtful && !std::mem::replace(&mut self.doubted, doubtful) {
+            // Once is no reason to tell people that their key is wrong.
+            self.next_round(link.reconnect_delay_first);
+            return Ok(());
+        }
+        self.doubted = doubtful;
+        let (status, longest_pause) = match failure {
             Some(Outcome::Refused(reason)) => {
                 let fingerprint = self.options.keys.as_ref().map(|keys| keys.broker.fingerprint());
                 (LinkStatus::Refused { endpoint, fingerprint, reason }, link.refused_delay_max)
@@ -238,7 +249,7 @@ impl Dealer {
             self.lent_too_much = false;
             self.candidates.clear();
             self.failure = None;
-            self.failed_rounds = 0;
+            self.doubted = false;
             self.drained = false;
             self.report(LinkStatus::Connected);
             return Ok(());
@@ -254,7 +265,8 @@ impl Dealer {
             Some(unread) => drop(self.statuses.remove(unread)),
             None => self.report(LinkStatus::Disconnected),
         }
-        self.next_round(self.options.link.reconnect_delay_max);
+        // Unless the owner says that it lasted: two peers of one name would take it from each other for ever.
+        self.next_round(self.options.link.refused_delay_max);
         Ok(())
     }
 
@@ -402,6 +414,12 @@ impl DealerLink for Dealer {
         self.waker.clone()
     }
 
+    fn lasted(&mut self) {
+        if std::mem::take(&mut self.failed_rounds) > 1 && matches!(self.phase, Phase::Dialling(_)) {
+            self.next_round(self.options.link.reconnect_delay_max);
+        }
+    }
+
     fn reconnect(&mut self) -> Result<(), LinkError> {
         self.announced = false;
         self.statuses.retain(|status| !matches!(status, LinkStatus::Connected | LinkStatus::Disconnected));
@@ -497,5 +515,45 @@ mod tests {
         let _router = listen(&endpoint).expect("a router");
         crate::dial::NO_THREADS.set(false);
         until(&|status| *status == LinkStatus::Connected);
+    }
+
+    #[test]
+    fn connections_that_another_peer_takes_are_made_anew_ever_later_unless_they_lasted() {
+        use crate::LinkOptions;
+        use crate::options::RouterOptions;
+        use crate::router::Router;
+
+        let context = Context::new().expect("a context");
+        let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
+        let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
+        let mut router = Router::bind(&context, "tcp://127.0.0.1:*", options).expect("a router");
+        let endpoint = crate::RouterLink::endpoint(&router);
+        let connect = || {
+            let options = DealerOptions { link: link.clone(), keys: None };
+            Dealer::connect(&context, &endpoint, b"name", options).expect("a dealer")
+        };
+        let mut until = |dealer: &mut Dealer, wanted: &LinkStatus| {
+            for _ in 0..1000 {
+                // Names are given and taken when the router is looked at.
+                assert_eq!(crate::RouterLink::try_receive(&mut router).expect("it goes on"), None);
+                dealer.wait(Some(Duration::from_millis(20)), false).expect("it goes on");
+                assert_eq!(dealer.try_receive().expect("it goes on"), None);
+                if std::iter::from_fn(|| dealer.next_status()).any(|status| status == *wanted) {
+                    return;
+                }
+            }
+            panic!("never {wanted:?}");
+        };
+        let mut dealer = connect();
+        for lost in 1..4 {
+            until(&mut dealer, &LinkStatus::Connected);
+            let mut rival = connect();
+            until(&mut rival, &LinkStatus::Connected);
+            until(&mut dealer, &LinkStatus::Disconnected);
+            assert_eq!(dealer.failed_rounds, lost);
+        }
+        dealer.lasted();
+        assert_eq!(dealer.failed_rounds, 1, "it begins with short pauses again");
+        until(&mut dealer, &LinkStatus::Connected);
     }
 }

@@ -183,6 +183,10 @@ pub trait DealerLink: Send {
     /// The handle by which other threads interrupt `wait`.
     fn waker(&self) -> Waker;
 
+    /// The connection that was reported as lost had lasted for a while, so that the next try need not be put off. Connections
+    /// that are lost soon after they were made are made anew ever later, up to some seconds.
+    fn lasted(&mut self) {}
+
     /// Drops the connection and makes a new one under the same name, at once. What was handed over already has a short time
     /// to leave on the old one. Says `Connected` again when it is there, without `Disconnected` before.
     ///

@@ -26,7 +26,7 @@ use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::Place;
-use crate::status::LinkState;
+use crate::status::{LinkState, Standing};
 use crate::storing::{StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
@@ -113,6 +113,7 @@ pub(super) struct Run {
     was_connected: bool,
     /// Whether a warning said that it is not connected any more.
     lost: bool,
+    standing: Standing,
     figures: ProcessFigures,
     flush_by: Option<Instant>,
     /// The machine wants another connection.
@@ -153,6 +154,7 @@ impl Run {
             connected: false,
             was_connected: false,
             lost: false,
+            standing: Standing::default(),
             figures: ProcessFigures::default(),
             flush_by: None,
             reconnect: false,
@@ -205,6 +207,11 @@ impl Run {
                 None => {}
             }
             self.lost = state != LinkState::Connected && (self.lost || self.connected);
+            if state == LinkState::Connected {
+                self.standing.connected(SystemClock::now());
+            } else if let Some(why) = self.standing.lost(SystemClock::now(), &mut *self.link) {
+                warn!("client {}: {why}", self.identity);
+            }
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
             if self.connected {

@@ -26,7 +26,7 @@ use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::{Place, Places, QueueSender};
-use crate::status::LinkState;
+use crate::status::{LinkState, Standing};
 use crate::storing::{StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
@@ -101,6 +101,7 @@ pub(super) struct Run {
     connected: bool,
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
+    standing: Standing,
     stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
@@ -164,6 +165,7 @@ impl Run {
             state,
             connected: false,
             lost: false,
+            standing: Standing::default(),
             stopping: None,
             figures: ProcessFigures::default(),
             statistics,
@@ -273,6 +275,11 @@ impl Run {
                 (_, None) => {}
             }
             self.lost = state != LinkState::Connected && (self.lost || self.connected);
+            if state == LinkState::Connected {
+                self.standing.connected(SystemClock::now());
+            } else if let Some(why) = self.standing.lost(SystemClock::now(), &mut *self.link) {
+                warn!("worker {}: {why}", self.runner.identity);
+            }
             self.connected = state == LinkState::Connected;
             if !self.connected {
                 self.outbox.lost();
