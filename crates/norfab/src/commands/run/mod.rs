@@ -22,6 +22,17 @@ use voice::Voice;
 /// How long `--nowait` waits for the broker to say what it did with the job.
 const DISPATCH_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long the client has to store what came last and to say good-bye. A busy disk takes tenths of a second.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client may take to open its database and to connect, however short the time-out of its job is: more than it waits
+/// for its broker.
+const START_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Why a job that could not be stored within its own time-out is not waited for.
+const NOT_STORED: &str = "the job could not be stored in time and was not sent: the disk that holds __norfab__ takes nothing at the \
+                          moment; 'norfab jobs' shows whether it was stored after all";
+
 /// So many `-q` that no log line is shown: they are no JSON.
 const SILENT: u8 = 9;
 
@@ -69,12 +80,25 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     };
     let answer = words.answer.as_deref().map(answer_of).transpose()?;
     let mut signals = Signals::new()?;
+    // A disk that takes nothing must not hold the command longer than its job may take. The client opens its database where
+    // it starts, so it does not start here.
+    let of_client = global.clone();
+    let started = tokio::spawn(async move { Connected::new(&of_client).await });
     let connected = tokio::select! {
-        connected = Connected::new(global) => connected?,
+        started = tokio::time::timeout(words.timeout.max(START_PATIENCE), started) => match started {
+            Ok(started) => started.map_err(Failure::failed)??,
+            Err(_) => return Err(Failure::new(Code::TimedOut, NOT_STORED)),
+        },
         code = signals.next() => return Ok(code),
     };
     let client = &connected.client;
-    let job = client.submit(spec).await.map_err(Failure::failed)?;
+    let job = tokio::select! {
+        submitted = tokio::time::timeout(words.timeout, client.submit(spec)) => match submitted {
+            Ok(submitted) => submitted.map_err(Failure::failed)?,
+            Err(_) => return Err(Failure::new(Code::TimedOut, NOT_STORED)),
+        },
+        code = signals.next() => return Ok(code),
+    };
     let id = job.id().clone();
     let done = async {
         if words.nowait {
@@ -90,8 +114,19 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
             Ok(code)
         }
     };
-    client.stop().await;
+    if !ended(client.stop(), STOP_PATIENCE, signals.next()).await {
+        voice.warning("the job database does not take what came last: 'norfab jobs' may show an older state");
+    }
     code
+}
+
+/// Waits for the end of a client, but not longer than a while, nor beyond a second signal. `false`: it has not ended.
+async fn ended(stop: impl Future<Output = ()>, patience: Duration, signal: impl Future<Output = Code>) -> bool {
+    tokio::select! {
+        () = stop => true,
+        () = tokio::time::sleep(patience) => false,
+        _ = signal => false,
+    }
 }
 
 /// Leaves when the broker has said what it did with the job, so that the next process finds it on its way.
@@ -149,4 +184,19 @@ fn unreached(target: &Target, dispatched: Option<&[Identity]>, service: &str) ->
             format!("worker {name} is not registered for service '{service}': the job did not go to it{hint}")
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_does_not_end_holds_nobody_for_ever() {
+        let long = Duration::from_secs(3600);
+        assert!(ended(ready(()), long, pending()).await);
+        assert!(!ended(pending(), Duration::from_millis(1), pending()).await);
+        assert!(!ended(pending(), long, ready(Code::Interrupted)).await);
+    }
 }
