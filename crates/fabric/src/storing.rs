@@ -19,6 +19,9 @@ pub(crate) const STORE_RETRY: Duration = Duration::from_millis(5);
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
 
+/// Jobs of such a page that cannot be read and are logged one by one.
+const UNREADABLE_LOGGED: usize = 10;
+
 /// Runs on the store's thread and delivers its answer itself; an error says why it was not run.
 pub(crate) type StoreQuery<S> = Box<dyn FnOnce(Result<&mut S, QueryError>) + Send>;
 
@@ -163,8 +166,11 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         let asked = self.writer.try_ask(move |store| read(store, after, RESTORE_PAGE));
         let problem = match asked.map(|answer| answer.recv()) {
             Ok(Ok(Ok(Page { jobs, unreadable, end }))) => {
-                for problem in unreadable {
+                for problem in unreadable.iter().take(UNREADABLE_LOGGED) {
                     error!("{}: an unfinished job cannot be read and stays as it is: {problem}", self.who);
+                }
+                if unreadable.len() > UNREADABLE_LOGGED {
+                    error!("{}: {} more cannot be read", self.who, unreadable.len() - UNREADABLE_LOGGED);
                 }
                 return (jobs, end);
             }

@@ -8,7 +8,8 @@ pub(crate) struct Patch {
     put: &'static str,
 }
 
-/// Every change. What each of them keeps from happening is tested in `tests/raw_peers.rs`.
+/// Every change. What they keep from happening is tested in `tests/raw_peers.rs` and `tests/refusal.rs`, but for the pause of
+/// listeners.
 pub(crate) const PATCHES: &[Patch] = &[
     // An answer to PING is sent while the input is worked off. Where that happens after the peer has broken off (its
     // messages waited for room in the queue meanwhile), this assertion ended the process: one peer could end a broker.
@@ -57,6 +58,36 @@ void zmq::stream_engine_base_t::out_event ()
         put: r"
     const fd_t fd = accept ();
     const int accept_errno = errno;
+",
+    },
+    Patch {
+        file: "ipc_listener.cpp",
+        found: r"
+    const fd_t fd = accept ();
+",
+        put: r"
+    const fd_t fd = accept ();
+    const int accept_errno = errno;
+",
+    },
+    Patch {
+        file: "ipc_listener.cpp",
+        found: r"
+        return;
+    }
+
+    //  Create the engine object for this connection.
+    create_engine (fd);
+",
+        put: r"
+        if (accept_errno == EMFILE || accept_errno == ENFILE
+            || accept_errno == ENOBUFS || accept_errno == ENOMEM)
+            usleep (5000);
+        return;
+    }
+
+    //  Create the engine object for this connection.
+    create_engine (fd);
 ",
     },
     // A PING that is too short for its time to live was answered with 16 bytes of what happened to lie behind it.

@@ -237,13 +237,15 @@ fn the_brokers_word_that_a_job_went_on_comes_first_and_also_when_no_worker_says_
     let service = ServiceName::parse("s").expect("a name");
     let (mut worker, mut client) = (Player::new(&network, "w1"), Player::new(&network, "c"));
     worker.say(&WorkerMessage::Ready(service.clone()).encode());
-    let post = |job: &str, client: &mut Player, worker: &mut Player| {
+    let others = br#"{"task": "t"}"#;
+    let ours = br#"{"task": "t", "fabric": 1}"#;
+    let post = |job: &str, body: &'static [u8], client: &mut Player, worker: &mut Player| {
         let message = ClientMessage {
             command: ClientCommand::Post,
             service: service.clone(),
             target: Target::parse("w1"),
             job: JobId::parse(job).expect("a name"),
-            body: br#"{"task": "t"}"#[..].into(),
+            body: body.into(),
         };
         client.say(&message.encode());
         // The broker reads READY first: both came in on the same loop, in this order.
@@ -253,17 +255,32 @@ fn the_brokers_word_that_a_job_went_on_comes_first_and_also_when_no_worker_says_
         });
         assert_eq!(delivered.as_str(), job);
     };
-    post("silent", &mut client, &mut worker);
+    post("silent", ours, &mut client, &mut worker);
     assert_eq!(client.next_status(), "202", "a worker that says nothing does not hold it back");
-    post("quick", &mut client, &mut worker);
-    let reply = WorkerReply {
-        client: name("c"),
-        job: JobId::parse("quick").expect("a name"),
-        status: Status::OK,
-        payload: br#"{"w1": {}}"#[..].into(),
+    let answer = |job: &str, worker: &mut Player| {
+        let reply = WorkerReply {
+            client: name("c"),
+            job: JobId::parse(job).expect("a name"),
+            status: Status::OK,
+            payload: br#"{"w1": {}}"#[..].into(),
+        };
+        worker.say(&WorkerMessage::Response(reply).encode());
     };
-    worker.say(&WorkerMessage::Response(reply).encode());
+    post("quick", others, &mut client, &mut worker);
+    answer("quick", &mut worker);
     assert_eq!([client.next_status(), client.next_status()], ["202", "200"]);
+    // A client of ours needs no 202 where the result is there by the time that it would leave. On a busy host it is there later.
+    let overtakes = (0..1000).any(|number| {
+        let job = format!("ours-{number}");
+        post(&job, ours, &mut client, &mut worker);
+        answer(&job, &mut worker);
+        let first = client.next_status();
+        if first == "202" {
+            assert_eq!(client.next_status(), "200");
+        }
+        first == "200"
+    });
+    assert!(overtakes);
     runtime().block_on(broker.stop());
 }
 

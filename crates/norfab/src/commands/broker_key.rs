@@ -99,7 +99,7 @@ mod tests {
             let named = with_host_name(endpoint).expect("another one");
             assert!(named.ends_with(":5557") && !named.contains(['*', '[']) && !named.contains("0.0.0.0"), "{named}");
         }
-        for endpoint in ["tcp://192.0.2.1:5557", "tcp://broker:5557", "ipc:///tmp/x", "nonsense"] {
+        for endpoint in ["tcp://192.0.2.1:5557", "tcp://broker:5557", "ipc:///run/x", "nonsense"] {
             assert_eq!(with_host_name(endpoint), None);
         }
     }

@@ -1,6 +1,7 @@
 //! `norfab jobs`: what this client asked for, and what became of it.
 
-use std::path::{Path, PathBuf};
+use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use norfab_fabric::SystemClock;
@@ -38,31 +39,54 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     SqliteClientStore::open_beside(&path).map(Some).map_err(Failure::configuration)
 }
 
-/// What is stored of the newest jobs of all names, and in which folders those are that have not ended.
+/// As [`open`]; what cannot be read is told, and hides nothing else.
+fn readable(folder: &Path) -> Option<SqliteClientStore> {
+    open(folder).unwrap_or_else(|failure| {
+        printer::warning(&failure.text);
+        None
+    })
+}
+
+/// The jobs of one name that have not ended.
+struct Unfinished {
+    name: String,
+    ids: Vec<JobId>,
+    /// Whether a client of the name may ask. One that has jobs which were never sent would send them, and whoever lists jobs
+    /// does not mean to start any.
+    asks: bool,
+}
+
+/// What is stored of the newest jobs of all names, and which of them have not ended.
 struct Listed {
     jobs: Vec<ClientJob>,
-    unfinished: Vec<(String, PathBuf, Vec<JobId>)>,
+    unfinished: Vec<Unfinished>,
 }
 
 impl Listed {
     fn read(site: &Site, last: usize) -> Result<Self, Failure> {
         let folders = site.client_folders()?;
         let mut found: Vec<(usize, ClientJob)> = Vec::new();
+        let mut unsent = HashSet::new();
         for (index, (_, folder)) in folders.iter().enumerate() {
-            if let Some(mut store) = open(folder)? {
-                let filter = ClientJobFilter { last: Some(last), ..ClientJobFilter::default() };
-                let jobs = store.list(&filter).map_err(Failure::configuration)?;
-                found.extend(jobs.into_iter().map(|job| (index, job)));
+            let Some(mut store) = readable(folder) else { continue };
+            let filter = ClientJobFilter { last: Some(last), ..ClientJobFilter::default() };
+            let jobs = store.list(&filter).map_err(Failure::configuration)?;
+            found.extend(jobs.into_iter().map(|job| (index, job)));
+            for state in [ClientState::New, ClientState::Submitting] {
+                let filter = ClientJobFilter { last: Some(1), state: Some(state), ..ClientJobFilter::default() };
+                if !store.list(&filter).map_err(Failure::configuration)?.is_empty() {
+                    unsent.insert(index);
+                }
             }
         }
         found.sort_by(|(_, one), (_, other)| other.submitted.total_cmp(&one.submitted));
         found.truncate(last);
         let mut unfinished = Vec::new();
-        for (index, (name, folder)) in folders.into_iter().enumerate() {
+        for (index, (name, _)) in folders.into_iter().enumerate() {
             let of_folder = found.iter().filter(|(of, job)| *of == index && !job.state.is_final());
             let ids: Vec<JobId> = of_folder.map(|(_, job)| job.id.clone()).collect();
             if !ids.is_empty() {
-                unfinished.push((name, folder, ids));
+                unfinished.push(Unfinished { name, ids, asks: !unsent.contains(&index) });
             }
         }
         Ok(Self { jobs: found.into_iter().map(|(_, job)| job).collect(), unfinished })
@@ -82,7 +106,7 @@ async fn list(global: &Global, site: &Site, words: &JobsArgs) -> Result<Code, Fa
     } else {
         printer::table(&["uuid", "service", "task", "status", "created", "completed", "workers"], &rows);
     }
-    let unfinished: usize = listed.unfinished.iter().map(|(_, _, ids)| ids.len()).sum();
+    let unfinished: usize = listed.unfinished.iter().map(|one| one.ids.len()).sum();
     if unfinished > 0 && global.quiet == 0 {
         let jobs = if unfinished == 1 { "1 job has".to_owned() } else { format!("{unfinished} jobs have") };
         let why = why.map(|why| format!(" ({why})")).unwrap_or_default();
@@ -93,14 +117,12 @@ async fn list(global: &Global, site: &Site, words: &JobsArgs) -> Result<Code, Fa
 
 /// Lets the clients that have unfinished jobs ask for them, one client after the other, for so long in all. Those that another
 /// process has are not asked: it writes down what becomes of its jobs. What comes back is why nobody could be asked.
-async fn settle_all(
-    site: &Site,
-    unfinished: &[(String, PathBuf, Vec<JobId>)],
-    wait: Duration,
-) -> Result<Option<String>, Failure> {
+async fn settle_all(site: &Site, unfinished: &[Unfinished], wait: Duration) -> Result<Option<String>, Failure> {
     let end = SystemClock::now() + wait;
-    for (name, _, ids) in unfinished {
-        let left = end.saturating_duration_since(SystemClock::now());
+    let asked: Vec<&Unfinished> = unfinished.iter().filter(|one| one.asks).collect();
+    for (index, Unfinished { name, ids, .. }) in asked.iter().enumerate() {
+        // A job that still runs under one name leaves time for the others.
+        let left = end.saturating_duration_since(SystemClock::now()) / (asked.len() - index) as u32;
         let Some(slot) = site.take_slot(name)? else { continue };
         let client = match site.start_client(&slot) {
             Ok(client) => client,
@@ -122,9 +144,8 @@ async fn settle_all(
         let why = tokio::time::timeout(left, done).await;
         client.stop().await;
         match why {
-            Ok(Ok(None)) => {}
+            Ok(Ok(None)) | Err(_) => {}
             Ok(why) => return why,
-            Err(_) => break,
         }
     }
     Ok(None)
@@ -151,7 +172,7 @@ async fn one(
 ) -> Result<Code, Failure> {
     let wait = words.wait;
     for (name, folder) in site.client_folders()? {
-        let Some(mut store) = open(&folder)? else { continue };
+        let Some(mut store) = readable(&folder) else { continue };
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
         if !details.job.state.is_final() && !words.offline {
             drop(store);

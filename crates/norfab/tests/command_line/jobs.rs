@@ -33,6 +33,21 @@ fn jobs_are_listed_the_newest_first_and_shown_one_by_one() {
 }
 
 #[test]
+fn a_damaged_database_of_one_name_hides_no_job_of_another() {
+    let (lab, _up) = Lab::up();
+    let first = lab.json(&["run", "filesharing", "echo", "--json", "--name", "name"]);
+    // Where a second client of the name would be that ran at the same time.
+    let folder = lab.path("__norfab__/files/client/name-2");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("jobs.db"), [7; 20_000]).expect("a file");
+    let listed = lab.run(&["jobs", "--json", "--name", "name"]);
+    assert_eq!((listed.code, listed.json()[0]["uuid"].clone()), (Some(0), first["uuid"].clone()), "{listed:?}");
+    assert!(listed.stderr.contains("name-2") && listed.stderr.contains("is damaged"), "{}", listed.stderr);
+    let one = lab.json(&["jobs", first["uuid"].as_str().expect("an id"), "--json", "--name", "name"]);
+    assert_eq!(one["status"], "COMPLETED");
+}
+
+#[test]
 fn a_job_that_is_not_known_here_says_so() {
     let (lab, _up) = Lab::up();
     let ended = lab.run(&["jobs", "nope"]);
