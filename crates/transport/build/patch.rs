@@ -8,6 +8,31 @@ pub(crate) struct Patch {
     put: &'static str,
 }
 
+/// A listener that could not accept for want of descriptors or memory waits before it is at it again.
+macro_rules! pause {
+    () => {
+        r"
+        if (accept_errno == EMFILE || accept_errno == ENFILE
+            || accept_errno == ENOBUFS || accept_errno == ENOMEM)
+            usleep (5000);
+"
+    };
+}
+
+/// Keeps what [`pause`] looks at, before other calls change it.
+const fn keeps_accept_errno(file: &'static str) -> Patch {
+    Patch {
+        file,
+        found: r"
+    const fd_t fd = accept ();
+",
+        put: r"
+    const fd_t fd = accept ();
+    const int accept_errno = errno;
+",
+    }
+}
+
 /// Every change. What they keep from happening is tested in `tests/raw_peers.rs` and `tests/refusal.rs`, but for the pause of
 /// listeners.
 pub(crate) const PATCHES: &[Patch] = &[
@@ -39,37 +64,14 @@ void zmq::stream_engine_base_t::out_event ()
 
     int rc = tune_tcp_socket (fd);
 ",
-        put: r"
-          make_unconnected_bind_endpoint_pair (_endpoint), zmq_errno ());
-        if (accept_errno == EMFILE || accept_errno == ENFILE
-            || accept_errno == ENOBUFS || accept_errno == ENOMEM)
-            usleep (5000);
-        return;
-    }
-
-    int rc = tune_tcp_socket (fd);
-",
+        put: concat!(
+            "\n          make_unconnected_bind_endpoint_pair (_endpoint), zmq_errno ());",
+            pause!(),
+            "        return;\n    }\n\n    int rc = tune_tcp_socket (fd);\n"
+        ),
     },
-    Patch {
-        file: "tcp_listener.cpp",
-        found: r"
-    const fd_t fd = accept ();
-",
-        put: r"
-    const fd_t fd = accept ();
-    const int accept_errno = errno;
-",
-    },
-    Patch {
-        file: "ipc_listener.cpp",
-        found: r"
-    const fd_t fd = accept ();
-",
-        put: r"
-    const fd_t fd = accept ();
-    const int accept_errno = errno;
-",
-    },
+    keeps_accept_errno("tcp_listener.cpp"),
+    keeps_accept_errno("ipc_listener.cpp"),
     Patch {
         file: "ipc_listener.cpp",
         found: r"
@@ -79,16 +81,10 @@ void zmq::stream_engine_base_t::out_event ()
     //  Create the engine object for this connection.
     create_engine (fd);
 ",
-        put: r"
-        if (accept_errno == EMFILE || accept_errno == ENFILE
-            || accept_errno == ENOBUFS || accept_errno == ENOMEM)
-            usleep (5000);
-        return;
-    }
-
-    //  Create the engine object for this connection.
-    create_engine (fd);
-",
+        put: concat!(
+            pause!(),
+            "        return;\n    }\n\n    //  Create the engine object for this connection.\n    create_engine (fd);\n"
+        ),
     },
     // A PING that is too short for its time to live was answered with 16 bytes of what happened to lie behind it.
     Patch {
