@@ -1,60 +1,54 @@
 //! The socket of a worker or client: a DEALER that connects, and connects again.
 //!
-//! libzmq would reconnect by itself. This link does it instead, with a new socket each time, because that gives what libzmq
-//! does not: names are looked up again, all addresses of a name are tried, a refused handshake is told from a dead broker, a
-//! denial does not end all further tries, and nothing can get into a new connection before its owner knows of it. libzmq tells
-//! of a lost connection by a message of its own (`ZMQ_HICCUP_MSG`) behind the last one that came in.
+//! Names are looked up again for each round, all addresses of a name are tried, a refused handshake is told from a dead broker,
+//! a denial does not end all further tries, and nothing gets into a new connection before its owner knows of it.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use rustix::net::{getpeername, getsockname, sockopt};
 
-use crate::context::{Context, last_error};
+use crate::boxes::{Done, Tray, Work};
+use crate::connection::{Connection, End, Flushed, Input};
+use crate::context::Context;
 use crate::dial::Dial;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Address, Endpoint};
 use crate::error::{LinkError, SendError};
-use crate::ffi;
-use crate::lent::{Lent, Total};
 use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
-use crate::message::{FrameReader, lent_bytes};
-use crate::monitor::{Monitored, Outcome};
+use crate::listen::start_to_connect;
 use crate::options::{DealerOptions, RECONNECT_LINGER};
-use crate::router::{configure, wants_ipv6};
 use crate::sleep::{has_news, sleep};
-use crate::socket::Socket;
 use crate::waker::Waker;
-
-/// The message by which libzmq tells that the connection is lost. A broker that sent it would only disconnect itself.
-const LOST: &[u8] = b"norfab: connection lost";
-
-/// libzmq's own reconnecting, which must not happen: this link drops the socket long before.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
+use crate::zmtp::{Broken, Engine, Happening, Limits, Role, Room};
 
 /// Routing ids have 1 to 255 bytes.
 const ROUTING_ID_BYTES_MAX: usize = 255;
 
-/// Shortest pause before a thread is asked for again.
+/// Shortest pause before the system is asked again for what it did not have.
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Statuses that nobody has read yet. Of those beyond the oldest go: the latest are the ones that matter.
 const STATUSES_MAX: usize = 16;
 
-/// A [`DealerLink`] over libzmq.
+/// Room for what is read at once. A process may hold a thousand workers.
+const SCRATCH_BYTES: usize = 32 * 1024;
+
+/// A [`DealerLink`] over TCP or a local socket.
 pub struct Dealer {
     context: Context,
     endpoint: Endpoint,
-    routing_id: Vec<u8>,
+    routing_id: Bytes,
     options: DealerOptions,
     phase: Phase,
     /// Addresses of this round that were not tried yet.
-    candidates: VecDeque<String>,
+    candidates: VecDeque<Address>,
     /// The most telling failure of this round.
-    failure: Option<Outcome>,
+    failure: Option<Failure>,
     /// Rounds that failed, and connections that did not last, since one that did.
     failed_rounds: u32,
     /// The last round ended in the middle of a handshake, which is what a wrong key looks like, and a broker that ends.
@@ -62,29 +56,42 @@ pub struct Dealer {
     statuses: VecDeque<LinkStatus>,
     /// The owner has read that the current connection exists.
     announced: bool,
-    reader: FrameReader,
     waker: Waker,
-    /// What waits in libzmq on the current connection, in bytes.
-    lent: Arc<Lent>,
-    lent_total: Arc<Total>,
-    /// The last message was not taken because too many bytes wait.
-    lent_too_much: bool,
-    /// See `Router`.
-    drained: bool,
+    /// Where large boxes of the current connection come back.
+    tray: Tray,
+    /// Messages that came in.
+    inbox: VecDeque<Received>,
+    /// More may have come in since the last look.
+    readable: bool,
+    /// The system took no more; it says when it does.
+    blocked: bool,
+    /// The last message was not taken.
+    refused: bool,
+    scratch: Vec<u8>,
 }
 
-/// Waits that others may interrupt before a pause without a thread is over: an owner that is busy looks often.
-const INTERRUPTIONS_MAX: u32 = 1000;
-
 enum Phase {
-    /// Waiting for the pause to end, in `wait`: there was no thread to be had that would tell. Interrupted so often so far.
-    Stuck { pause: Duration, interrupted: u32 },
-    /// Waiting for the pause to end and for addresses.
-    Dialling(Dial),
-    /// Waiting for a handshake; the alarm ends one that libzmq would wait for without end.
-    Connecting(Box<Monitored>, Option<Dial>),
+    /// Waiting for the next round.
+    Pausing { until: Instant },
+    /// Waiting for addresses.
+    Resolving(Dial),
+    /// Waiting for a connection.
+    Connecting { socket: OwnedFd, until: Instant },
+    /// Waiting for the end of the handshake.
+    Shaking { connection: Box<Connection>, until: Instant },
     /// There is a connection.
-    Connected(Socket),
+    Open(Box<Connection>),
+    /// It has ended, and what came in on it is not read yet.
+    Ended,
+}
+
+/// How an attempt to connect failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    /// There was no connection.
+    Unreachable,
+    /// There was one, and the handshake failed.
+    Refused(RefusedReason),
 }
 
 impl Dealer {
@@ -104,101 +111,137 @@ impl Dealer {
             return Err(LinkError::RoutingId { length: routing_id.len() });
         }
         let waker = Waker::new()?;
-        let lent_total = Total::new(options.link.send_queue_bytes_total, waker.clone());
+        let now = Instant::now();
         let mut dealer = Self {
             context: context.clone(),
             endpoint,
-            routing_id: routing_id.to_vec(),
+            routing_id: Bytes::copy_from_slice(routing_id),
             options,
-            phase: Phase::Stuck { pause: Duration::ZERO, interrupted: 0 },
+            phase: Phase::Pausing { until: now },
             candidates: VecDeque::new(),
             failure: None,
             failed_rounds: 0,
             doubted: false,
             statuses: VecDeque::new(),
             announced: false,
-            reader: FrameReader::new(),
+            tray: Tray::new(waker.clone()),
             waker,
-            lent: Lent::new(0, Arc::clone(&lent_total)),
-            lent_total,
-            lent_too_much: false,
-            drained: false,
+            inbox: VecDeque::new(),
+            readable: false,
+            blocked: false,
+            refused: false,
+            scratch: Vec::with_capacity(SCRATCH_BYTES),
         };
-        dealer.advance()?;
+        dealer.advance(now);
         Ok(dealer)
     }
 
-    /// Takes all steps towards a connection that can be taken now.
-    fn advance(&mut self) -> Result<(), LinkError> {
+    /// Takes all steps that can be taken now.
+    fn advance(&mut self, now: Instant) {
         loop {
             match &mut self.phase {
-                Phase::Connected(_) => return Ok(()),
-                Phase::Stuck { pause, interrupted } => {
-                    if !pause.is_zero() && *interrupted < INTERRUPTIONS_MAX {
-                        return Ok(());
+                Phase::Pausing { until } => {
+                    if *until > now {
+                        return;
                     }
-                    self.dial(Duration::ZERO);
+                    self.dial(now);
                 }
-                Phase::Dialling(dial) => match dial.candidates() {
-                    None => return Ok(()),
-                    Some(Ok(candidates)) => {
-                        self.candidates = candidates.into();
-                        self.failure = None;
-                        self.next_candidate()?;
-                    }
-                    Some(Err(error)) => {
-                        let endpoint = self.endpoint.to_string();
-                        self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                        self.next_round(self.options.link.reconnect_delay_max);
-                    }
+                Phase::Resolving(dial) => match dial.candidates() {
+                    None => return,
+                    Some(Ok(candidates)) => self.begin_round(candidates, now),
+                    Some(Err(error)) => self.give_up_round(&error.to_string(), now),
                 },
-                Phase::Connecting(attempt, alarm) => {
-                    let outcome = attempt.outcome()?;
-                    let timed_out = || alarm.as_ref().and_then(Dial::candidates).is_some();
-                    match outcome {
-                        Some(Outcome::Connected) => self.arrive()?,
-                        Some(failure) => self.fail(failure)?,
-                        None if timed_out() => self.fail(Outcome::Refused(RefusedReason::OtherProtocol))?,
-                        None => return Ok(()),
+                Phase::Connecting { socket, until } => match connected(socket) {
+                    None if *until > now => return,
+                    Some(true) => self.shake_hands(now),
+                    None | Some(false) => self.fail(Failure::Unreachable, now),
+                },
+                Phase::Shaking { until, .. } => {
+                    let until = *until;
+                    let result = self.converse();
+                    if matches!(self.phase, Phase::Open(_)) {
+                        return;
                     }
+                    match result {
+                        Err(end) => self.fail(Failure::Refused(self.understand(end)), now),
+                        Ok(()) if until <= now => self.fail(Failure::Refused(RefusedReason::NoHandshake), now),
+                        Ok(()) => return,
+                    }
+                }
+                Phase::Open(_) => return,
+                Phase::Ended => {
+                    if !self.inbox.is_empty() {
+                        return;
+                    }
+                    self.lose(now);
                 }
             }
         }
     }
 
-    fn fail(&mut self, failure: Outcome) -> Result<(), LinkError> {
+    /// Looks up the addresses. A system that has no more threads may have some later.
+    fn dial(&mut self, now: Instant) {
+        if !self.endpoint.needs_resolver() {
+            match self.endpoint.candidates() {
+                Ok(candidates) => self.begin_round(candidates, now),
+                Err(error) => self.give_up_round(&error.to_string(), now),
+            }
+            return;
+        }
+        match Dial::start(&self.endpoint, self.waker.clone()) {
+            Ok(dial) => self.phase = Phase::Resolving(dial),
+            Err(error) => self.give_up_round(&error.to_string(), now),
+        }
+    }
+
+    fn begin_round(&mut self, candidates: Vec<Address>, now: Instant) {
+        self.candidates = candidates.into();
+        self.failure = None;
+        self.next_candidate(now);
+    }
+
+    /// There was nothing to try.
+    fn give_up_round(&mut self, reason: &str, now: Instant) {
+        self.report(LinkStatus::Unreachable { endpoint: self.endpoint.to_string(), reason: reason.to_owned() });
+        self.next_round(self.options.link.reconnect_delay_max, now);
+    }
+
+    fn fail(&mut self, failure: Failure, now: Instant) {
         // "Refused" says more than "unreachable": at some address there was somebody.
-        if !matches!(self.failure, Some(Outcome::Refused(_))) {
+        if !matches!(self.failure, Some(Failure::Refused(_))) {
             self.failure = Some(failure);
         }
-        self.next_candidate()
+        self.next_candidate(now);
     }
 
     /// Tries the next address of this round, or starts the next round after a pause.
-    fn next_candidate(&mut self) -> Result<(), LinkError> {
-        let endpoint = self.endpoint.to_string();
-        if let Some(candidate) = self.candidates.pop_front() {
-            match self.attempt(&candidate) {
-                Ok(phase) => self.phase = phase,
-                // Most likely the process has no more descriptors; it may have some later.
-                Err(error) => {
-                    self.report(LinkStatus::Unreachable { endpoint, reason: error.to_string() });
-                    self.next_round(self.options.link.reconnect_delay_max);
-                }
-            }
-            return Ok(());
-        }
+    fn next_candidate(&mut self, now: Instant) {
         let link = &self.options.link;
+        while let Some(candidate) = self.candidates.pop_front() {
+            match start_to_connect(&candidate, link) {
+                Ok(socket) => {
+                    self.phase = Phase::Connecting { socket, until: now + link.connect_timeout };
+                    return;
+                }
+                // The process has no more descriptors, or the system no memory; they may have some later.
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.give_up_round(&std::io::Error::from(errno).to_string(), now);
+                    return;
+                }
+                Err(_) => self.failure = self.failure.or(Some(Failure::Unreachable)),
+            }
+        }
         let failure = self.failure.take();
-        let doubtful = failure == Some(Outcome::Refused(RefusedReason::WrongKey));
+        let doubtful = failure == Some(Failure::Refused(RefusedReason::WrongKey));
         if doubtful && !std::mem::replace(&mut self.doubted, doubtful) {
             // Once is no reason to tell people that their key is wrong.
-            self.next_round(link.reconnect_delay_first);
-            return Ok(());
+            self.next_round(self.options.link.reconnect_delay_first, now);
+            return;
         }
         self.doubted = doubtful;
+        let endpoint = self.endpoint.to_string();
         let (status, longest_pause) = match failure {
-            Some(Outcome::Refused(reason)) => {
+            Some(Failure::Refused(reason)) => {
                 let fingerprint = self.options.keys.as_ref().map(|keys| keys.broker.fingerprint());
                 (LinkStatus::Refused { endpoint, fingerprint, reason }, link.refused_delay_max)
             }
@@ -208,57 +251,158 @@ impl Dealer {
             }
         };
         self.report(status);
-        self.next_round(longest_pause);
+        self.next_round(longest_pause, now);
+    }
+
+    /// There is a connection: the handshake begins.
+    fn shake_hands(&mut self, now: Instant) {
+        let role = Role::Connector { keys: self.options.keys.clone(), identity: self.routing_id.clone() };
+        let link = &self.options.link;
+        let limits = Limits { bytes_max: link.frame_bytes_max, frames_max: link.frames_max };
+        let until = now + link.handshake_timeout;
+        let nothing = Phase::Pausing { until: now };
+        if let Phase::Connecting { socket, .. } = std::mem::replace(&mut self.phase, nothing) {
+            let connection = Box::new(Connection::new(socket, Engine::new(role, limits)));
+            self.phase = Phase::Shaking { connection, until };
+            self.blocked = false;
+            self.tray = Tray::new(self.waker.clone());
+        }
+    }
+
+    /// Says and hears what can be said and heard now. Messages go to the inbox.
+    fn converse(&mut self) -> Result<(), End> {
+        self.flush()?;
+        self.read()?;
+        // Answers of the handshake.
+        if matches!(self.phase, Phase::Shaking { .. }) { self.flush() } else { Ok(()) }
+    }
+
+    fn connection(&mut self) -> Option<&mut Connection> {
+        match &mut self.phase {
+            Phase::Shaking { connection, .. } | Phase::Open(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// Reads once and works it off.
+    fn read(&mut self) -> Result<(), End> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let result = self.read_into(&mut scratch);
+        self.scratch = scratch;
+        result
+    }
+
+    fn read_into(&mut self, scratch: &mut Vec<u8>) -> Result<(), End> {
+        self.readable = false;
+        let Some(connection) = self.connection().filter(|connection| connection.engine.reads()) else {
+            return Ok(());
+        };
+        match connection.read(scratch)? {
+            Input::Nothing => Ok(()),
+            Input::Body => {
+                self.readable = true;
+                self.work(&[])
+            }
+            Input::Bytes => {
+                // What filled the room was perhaps not all.
+                self.readable = scratch.len() == scratch.capacity();
+                self.work(scratch)
+            }
+        }
+    }
+
+    fn work(&mut self, mut input: &[u8]) -> Result<(), End> {
+        let mut opens = false;
+        while let Some(connection) = self.connection() {
+            match connection.engine.receive(&mut input)? {
+                None => break,
+                Some(Happening::Message { frames, truncated }) => {
+                    self.inbox.push_back(Received { peer: Bytes::new(), frames, truncated });
+                }
+                Some(Happening::Open(_)) => opens = true,
+                // A connector is not asked.
+                Some(Happening::Asks(_)) => {
+                    connection.engine.admit(false);
+                }
+                Some(Happening::Large(opening)) => self.context.boxes().submit(0, Work::Open(opening), &self.tray),
+            }
+        }
+        if !input.is_empty()
+            && let Some(connection) = self.connection()
+        {
+            connection.keep(input);
+        }
+        if opens {
+            self.arrive();
+        }
         Ok(())
     }
 
-    fn attempt(&self, candidate: &str) -> Result<Phase, LinkError> {
-        let link = &self.options.link;
-        let socket = Socket::open(&self.context, ffi::ZMQ_DEALER)?;
-        configure(&socket, link)?;
-        socket.set_int(ffi::ZMQ_IPV6, i32::from(wants_ipv6(candidate)))?;
-        socket.set(ffi::ZMQ_ROUTING_ID, &self.routing_id)?;
-        socket.set(ffi::ZMQ_HICCUP_MSG, LOST)?;
-        socket.set_time(ffi::ZMQ_RECONNECT_IVL, NEVER)?;
-        socket.set_time(ffi::ZMQ_CONNECT_TIMEOUT, link.connect_timeout)?;
-        if let Some(keys) = &self.options.keys {
-            socket.set(ffi::ZMQ_CURVE_SERVERKEY, keys.broker.as_bytes())?;
-            socket.set(ffi::ZMQ_CURVE_PUBLICKEY, keys.own.public.as_bytes())?;
-            socket.set(ffi::ZMQ_CURVE_SECRETKEY, keys.own.secret.as_bytes())?;
-        }
-        let encrypted = self.options.keys.is_some();
-        let attempt = Monitored::new(&self.context, socket, encrypted)?;
-        attempt.connect(candidate)?;
-        // Without encryption libzmq takes whatever answers in the wrong way for a peer of its first version, and waits.
-        let alarm = if encrypted {
-            None
-        } else {
-            Some(Dial::alarm(link.connect_timeout + link.handshake_timeout, self.waker.clone())?)
-        };
-        Ok(Phase::Connecting(Box::new(attempt), alarm))
-    }
-
-    fn arrive(&mut self) -> Result<(), LinkError> {
-        if let Phase::Connecting(attempt, _) = &mut self.phase
-            && let Some(socket) = attempt.release()
-        {
-            self.phase = Phase::Connected(socket);
-            // What lingers on the connection before is counted there.
-            self.lent_total = Total::new(self.options.link.send_queue_bytes_total, self.waker.clone());
-            self.lent = Lent::new(self.options.link.send_queue_bytes, Arc::clone(&self.lent_total));
-            self.lent_too_much = false;
+    fn arrive(&mut self) {
+        let nothing = Phase::Ended;
+        if let Phase::Shaking { connection, .. } = std::mem::replace(&mut self.phase, nothing) {
+            self.phase = Phase::Open(connection);
             self.candidates.clear();
             self.failure = None;
             self.doubted = false;
-            self.drained = false;
+            self.refused = false;
             self.report(LinkStatus::Connected);
-            return Ok(());
         }
-        self.next_candidate()
+    }
+
+    /// Hands what waits to the system.
+    fn flush(&mut self) -> Result<(), End> {
+        loop {
+            let (Phase::Shaking { connection, .. } | Phase::Open(connection)) = &mut self.phase else {
+                return Ok(());
+            };
+            if let Some(sealing) = connection.engine.take_sealing() {
+                self.context.boxes().submit(0, Work::Seal(sealing), &self.tray);
+            }
+            match connection.flush()? {
+                Flushed::Waits if connection.engine.has_sealing() => {}
+                flushed => {
+                    self.blocked = flushed == Flushed::Blocked;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes what was done with large boxes.
+    fn collect(&mut self) -> Result<(), End> {
+        for (_, done) in self.tray.take() {
+            let Some(connection) = self.connection() else {
+                return Ok(());
+            };
+            match done {
+                Done::Sealed(bytes) => connection.engine.sealed(bytes),
+                Done::Opened(opened) => {
+                    // More may have come meanwhile.
+                    let happening = connection.engine.opened(opened)?;
+                    let kept = connection.take_kept();
+                    if let Some(Happening::Message { frames, truncated }) = happening {
+                        self.inbox.push_back(Received { peer: Bytes::new(), frames, truncated });
+                    }
+                    self.readable = true;
+                    self.work(&kept)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what can be done with an open connection, and notices its end.
+    fn with_open(&mut self, what: impl FnOnce(&mut Self) -> Result<(), End>) {
+        if matches!(self.phase, Phase::Open(_)) && what(self).is_err() {
+            self.phase = Phase::Ended;
+            self.readable = false;
+            self.announced = false;
+        }
     }
 
     /// The connection is gone, and everything that came in on it was read.
-    fn lose(&mut self) -> Result<(), LinkError> {
+    fn lose(&mut self, now: Instant) {
         self.announced = false;
         // A connection that the owner has not heard of need not be reported as lost.
         match self.statuses.iter().position(|status| *status == LinkStatus::Connected) {
@@ -266,26 +410,13 @@ impl Dealer {
             None => self.report(LinkStatus::Disconnected),
         }
         // Unless the owner says that it lasted: two peers of one name would take it from each other for ever.
-        self.next_round(self.options.link.refused_delay_max);
-        Ok(())
+        self.next_round(self.options.link.refused_delay_max, now);
     }
 
-    fn next_round(&mut self, longest_pause: Duration) {
+    fn next_round(&mut self, longest_pause: Duration, now: Instant) {
         let pause = pause(self.options.link.reconnect_delay_first, longest_pause, self.failed_rounds);
         self.failed_rounds = self.failed_rounds.saturating_add(1);
-        self.dial(pause);
-    }
-
-    /// Looks up the addresses after a pause. A system that has no more threads may have some later.
-    fn dial(&mut self, pause: Duration) {
-        self.phase = match Dial::start(&self.endpoint, pause, self.waker.clone()) {
-            Ok(dial) => Phase::Dialling(dial),
-            Err(error) => {
-                self.report(LinkStatus::Unreachable { endpoint: self.endpoint.to_string(), reason: error.to_string() });
-                let pause = pause.max(self.options.link.reconnect_delay_first).max(PAUSE_MIN);
-                Phase::Stuck { pause, interrupted: 0 }
-            }
-        };
+        self.phase = Phase::Pausing { until: now + pause.max(PAUSE_MIN.min(longest_pause)) };
     }
 
     fn report(&mut self, status: LinkStatus) {
@@ -297,6 +428,88 @@ impl Dealer {
         }
         self.statuses.push_back(status);
     }
+
+    /// What the end of a connection in the middle of the handshake means.
+    fn understand(&self, end: End) -> RefusedReason {
+        let encrypting = match &self.phase {
+            Phase::Shaking { connection, .. } => connection.engine.is_encrypting(),
+            _ => false,
+        };
+        match end {
+            // That is how a server answers to a box that it cannot open.
+            End::Closed | End::Failed(Errno::PIPE | Errno::CONNRESET) if encrypting => RefusedReason::WrongKey,
+            End::Closed | End::Failed(_) => RefusedReason::NoHandshake,
+            End::Broken(Broken::Box) => RefusedReason::WrongKey,
+            End::Broken(Broken::Mechanism) => RefusedReason::SecurityMismatch,
+            End::Broken(Broken::Denied) => RefusedReason::NotAdmitted,
+            End::Broken(Broken::OtherProtocol | Broken::Malformed | Broken::TooLong) => RefusedReason::OtherProtocol,
+        }
+    }
+
+    fn room(&self) -> Room {
+        let link = &self.options.link;
+        Room { messages: link.send_queue as usize, large_bytes: link.send_queue_bytes.min(link.send_queue_bytes_total) }
+    }
+
+    /// Whether a message is worth another try.
+    fn is_writable(&self) -> bool {
+        let Phase::Open(connection) = &self.phase else {
+            return false;
+        };
+        let Room { messages, large_bytes } = self.room();
+        // Half of the room, so that a large message is not tried for each small one that leaves.
+        let half = Room { messages: messages.div_ceil(2), large_bytes: large_bytes / 2 };
+        self.announced && (!self.refused || connection.engine.has_room(1, half))
+    }
+
+    /// Sleeps until something happens to the connection, a producer wakes the owner, or the time is over. Whether the owner was
+    /// woken.
+    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> Result<bool, LinkError> {
+        let (watched, deadline) = match &self.phase {
+            Phase::Pausing { until } => (None, Some(*until)),
+            Phase::Resolving(_) | Phase::Ended => (None, None),
+            Phase::Connecting { socket, until } => (Some((socket.as_fd(), PollFlags::OUT)), Some(*until)),
+            Phase::Shaking { connection, until } => (Some((connection.fd(), self.wants(connection))), Some(*until)),
+            Phase::Open(connection) => (Some((connection.fd(), self.wants(connection))), None),
+        };
+        let sleeper = self.waker.sleeper();
+        let (fd, flags) = watched.unwrap_or((sleeper, PollFlags::IN));
+        let mut descriptors = [PollFd::from_borrowed_fd(sleeper, PollFlags::IN), PollFd::from_borrowed_fd(fd, flags)];
+        let count = if flags.is_empty() || watched.is_none() { 1 } else { 2 };
+        let next = [until, deadline].into_iter().flatten().min();
+        sleep(&mut descriptors[..count], next.map(|next| next.saturating_duration_since(now)))?;
+        let [woken, news] = [has_news(&descriptors[0]), has_news(&descriptors[1])];
+        let revents = descriptors[1].revents();
+        if count == 2 && news && matches!(self.phase, Phase::Open(_)) {
+            let ended = PollFlags::ERR | PollFlags::HUP;
+            self.readable |= revents.intersects(PollFlags::IN | ended);
+            if self.blocked && revents.intersects(PollFlags::OUT | ended) {
+                self.blocked = false;
+            }
+        }
+        Ok(woken && self.waker.take())
+    }
+
+    fn wants(&self, connection: &Connection) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, connection.engine.reads());
+        flags.set(PollFlags::OUT, self.blocked);
+        flags
+    }
+}
+
+/// Whether a socket is connected now; `None` while it is not decided.
+fn connected(socket: &OwnedFd) -> Option<bool> {
+    let mut descriptors = [PollFd::new(socket, PollFlags::OUT)];
+    if sleep(&mut descriptors, Some(Duration::ZERO)).is_err() {
+        return Some(false);
+    }
+    if !has_news(&descriptors[0]) {
+        return None;
+    }
+    // A port that nobody listens on may have been given to this very socket, which is then connected with itself.
+    let itself = || getsockname(socket).ok() == getpeername(socket).ok().flatten();
+    Some(matches!(sockopt::socket_error(socket), Ok(Ok(()))) && !itself())
 }
 
 /// The pause after so many rounds that failed: it doubles up to a bound, and half of it is random.
@@ -307,107 +520,61 @@ fn pause(first: Duration, longest: Duration, failed_rounds: u32) -> Duration {
 
 impl DealerLink for Dealer {
     fn try_send(&mut self, frames: &[Bytes]) -> Result<(), SendError> {
-        let Phase::Connected(socket) = &mut self.phase else {
+        let room = self.room();
+        let Phase::Open(connection) = &mut self.phase else {
             return Err(SendError::Full);
         };
         if !self.announced {
             return Err(SendError::Full);
         }
-        let [first @ .., last] = frames else {
+        if frames.is_empty() {
             return Err(SendError::Failed(LinkError::EmptyMessage));
-        };
-        self.lent_too_much = match lent_bytes(frames) {
-            0 => false,
-            large => !self.lent.has_room(large),
-        };
-        if self.lent_too_much {
+        }
+        self.refused = !connection.engine.send(frames, room);
+        if self.refused {
             return Err(SendError::Full);
         }
-        self.drained = false;
-        for (sent, frame) in first.iter().enumerate() {
-            if let Err(errno) = socket.send_part(frame, true, &self.lent) {
-                if sent > 0 {
-                    // The connection ended in the middle. libzmq has dropped the parts before and drops all up to the end
-                    // of the message, so it must have an end.
-                    socket.send_copy(b"", false).ok();
-                }
-                return Err(send_error(errno));
-            }
+        if connection.engine.is_ahead() && !self.blocked {
+            self.with_open(Self::flush);
         }
-        socket.send_part(last, false, &self.lent).map_err(send_error)
+        Ok(())
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
-        self.advance()?;
-        let Phase::Connected(socket) = &mut self.phase else {
-            return Ok(None);
-        };
-        let received = socket.receive(&mut self.reader, false, self.options.link.frames_max)?;
-        self.drained = received.is_none();
-        match received {
-            Some(message) if matches!(&message.frames[..], [only] if only == LOST) => {
-                self.lose()?;
-                Ok(None)
-            }
-            received => Ok(received),
+        if self.inbox.is_empty() && self.readable {
+            self.with_open(Self::read);
         }
+        if self.inbox.is_empty() {
+            self.advance(Instant::now());
+        }
+        Ok(self.inbox.pop_front())
     }
 
     fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
-        self.advance()?;
-        let mut ready = Ready::default();
-        // A connection that the owner does not know of takes nothing.
-        let mut want_write = want_write && self.announced;
-        if want_write && self.lent_too_much {
-            self.lent_total.want();
-            // Half of the room, so that a large message is not tried for each small one that leaves.
-            ready.writable = self.lent.has_room(self.options.link.send_queue_bytes / 2);
-            want_write = false;
-        }
-        let look = |socket: &Socket, ready: &mut Ready| -> Result<bool, LinkError> {
-            let events = socket.events()?;
-            ready.readable = events & ffi::ZMQ_POLLIN != 0;
-            ready.writable |= want_write && events & ffi::ZMQ_POLLOUT != 0;
-            Ok(!ready.readable)
-        };
-        if let Phase::Connected(socket) = &self.phase
-            && (want_write || !self.drained)
-        {
-            self.drained = look(socket, &mut ready)?;
-        }
-        if ready.readable || ready.writable || !self.statuses.is_empty() {
-            ready.woken = self.waker.take_if_armed();
-            return Ok(ready);
-        }
-        let sleeper = self.waker.sleeper();
-        // While it waits for addresses, the thread that looks them up wakes the owner.
-        let (count, watched) = match &self.phase {
-            Phase::Stuck { .. } | Phase::Dialling(_) => (1, sleeper),
-            Phase::Connecting(attempt, _) => (2, attempt.fd()),
-            Phase::Connected(socket) => (2, socket.fd()),
-        };
-        let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&watched, PollFlags::IN)];
-        let pause = match &self.phase {
-            Phase::Stuck { pause, .. } if timeout.is_none_or(|timeout| timeout >= *pause) => Some(*pause),
-            _ => None,
-        };
-        sleep(&mut descriptors[..count], pause.or(timeout))?;
-        let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
-        if let Phase::Stuck { pause: left, interrupted } = &mut self.phase {
-            *interrupted += 1;
-            if pause.is_some() && !woken {
-                *left = Duration::ZERO;
+        let mut now = Instant::now();
+        let until = timeout.and_then(|timeout| now.checked_add(timeout));
+        let (mut looked, mut woken) = (false, false);
+        loop {
+            self.with_open(Self::collect);
+            if !self.blocked {
+                self.with_open(Self::flush);
             }
+            self.advance(now);
+            let ready = Ready {
+                readable: self.readable || !self.inbox.is_empty(),
+                writable: want_write && self.is_writable(),
+                woken,
+            };
+            let has_news = ready.readable || ready.writable || woken || !self.statuses.is_empty();
+            // One look at the network even if there are news, so that what an owner does not read does not keep what it says.
+            if looked && (has_news || until.is_some_and(|until| until <= now)) {
+                let woken = woken || self.waker.take_if_armed();
+                return Ok(Ready { woken, ..ready });
+            }
+            woken = self.sleep(if has_news { Some(now) } else { until }, now)?;
+            now = Instant::now();
+            looked = true;
         }
-        match &self.phase {
-            Phase::Connected(socket) if reported && want_write => self.drained = look(socket, &mut ready)?,
-            Phase::Connected(_) => ready.readable = reported,
-            Phase::Stuck { .. } | Phase::Dialling(_) | Phase::Connecting(..) => {}
-        }
-        ready.woken = woken && self.waker.take();
-        // After the wake-up was taken: it may have been meant for this.
-        self.advance()?;
-        Ok(ready)
     }
 
     fn waker(&self) -> Waker {
@@ -415,8 +582,10 @@ impl DealerLink for Dealer {
     }
 
     fn lasted(&mut self) {
-        if std::mem::take(&mut self.failed_rounds) > 1 && matches!(self.phase, Phase::Dialling(_)) {
-            self.next_round(self.options.link.reconnect_delay_max);
+        if std::mem::take(&mut self.failed_rounds) > 1
+            && let Phase::Pausing { .. } = self.phase
+        {
+            self.next_round(self.options.link.reconnect_delay_max, Instant::now());
         }
     }
 
@@ -424,15 +593,19 @@ impl DealerLink for Dealer {
         self.announced = false;
         self.statuses.retain(|status| !matches!(status, LinkStatus::Connected | LinkStatus::Disconnected));
         self.failed_rounds = 0;
-        if let Phase::Dialling(dial) = &mut self.phase {
-            dial.hurry();
-        } else {
-            let at_once = Phase::Stuck { pause: Duration::ZERO, interrupted: 0 };
-            if let Phase::Connected(socket) = std::mem::replace(&mut self.phase, at_once) {
-                socket.close(RECONNECT_LINGER);
+        let now = Instant::now();
+        match &mut self.phase {
+            Phase::Resolving(_) => {}
+            phase => {
+                if let Phase::Open(connection) = std::mem::replace(phase, Phase::Pausing { until: now }) {
+                    self.inbox.clear();
+                    self.readable = false;
+                    self.context.see_off(vec![(0, *connection)], self.tray.clone(), RECONNECT_LINGER);
+                }
             }
         }
-        self.advance()
+        self.advance(now);
+        Ok(())
     }
 
     fn next_status(&mut self) -> Option<LinkStatus> {
@@ -443,9 +616,11 @@ impl DealerLink for Dealer {
         status
     }
 
-    fn close(self: Box<Self>, linger: Duration) {
-        if let Phase::Connected(socket) = self.phase {
-            socket.close(linger);
+    fn close(mut self: Box<Self>, linger: Duration) {
+        self.with_open(Self::flush);
+        let phase = std::mem::replace(&mut self.phase, Phase::Ended);
+        if let Phase::Open(connection) = phase {
+            self.context.see_off(vec![(0, *connection)], self.tray.clone(), linger);
         }
     }
 }
@@ -454,10 +629,6 @@ impl fmt::Debug for Dealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dealer").field("endpoint", &self.endpoint.as_str()).finish_non_exhaustive()
     }
-}
-
-fn send_error(errno: i32) -> SendError {
-    if errno == Errno::AGAIN.raw_os_error() { SendError::Full } else { SendError::Failed(last_error("zmq_send")) }
 }
 
 #[cfg(test)]
@@ -492,13 +663,16 @@ mod tests {
                 router.map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok()
             })
         };
-        let router = listen("tcp://127.0.0.1:*").expect("a router");
-        let endpoint = router.endpoint();
+        let mut router = listen("tcp://localhost:*");
+        let endpoint = router.as_ref().expect("a router").endpoint();
         let options = DealerOptions { link: link.clone(), keys: None };
         let mut dealer = Dealer::connect(&context, &endpoint, b"w", options).expect("a dealer");
-        let mut until = |done: &dyn Fn(&LinkStatus) -> bool| {
+        let mut until = |router: &mut Option<Router>, done: &dyn Fn(&LinkStatus) -> bool| {
             for _ in 0..1000 {
-                dealer.wait(Some(Duration::from_millis(20)), false).expect("it goes on");
+                if let Some(router) = router {
+                    router.wait(Some(Duration::from_millis(1))).expect("it goes on");
+                }
+                dealer.wait(Some(Duration::from_millis(10)), false).expect("it goes on");
                 assert_eq!(dealer.try_receive().expect("it goes on"), None);
                 while let Some(status) = dealer.next_status() {
                     if done(&status) {
@@ -508,13 +682,17 @@ mod tests {
             }
             panic!("it never came");
         };
-        until(&|status| *status == LinkStatus::Connected);
+        until(&mut router, &|status| *status == LinkStatus::Connected);
         crate::dial::NO_THREADS.set(true);
-        drop(router);
-        until(&|status| matches!(status, LinkStatus::Unreachable { reason, .. } if reason.contains("thread")));
-        let _router = listen(&endpoint).expect("a router");
+        router = None;
+        until(
+            &mut router,
+            &|status| matches!(status, LinkStatus::Unreachable { reason, .. } if reason.contains("thread")),
+        );
+        router = listen(&endpoint);
+        assert!(router.is_some(), "a router");
         crate::dial::NO_THREADS.set(false);
-        until(&|status| *status == LinkStatus::Connected);
+        until(&mut router, &|status| *status == LinkStatus::Connected);
     }
 
     #[test]
@@ -534,9 +712,9 @@ mod tests {
         };
         let mut until = |dealer: &mut Dealer, wanted: &LinkStatus| {
             for _ in 0..1000 {
-                // Names are given and taken when the router is looked at.
+                crate::RouterLink::wait(&mut router, Some(Duration::from_millis(1))).expect("it goes on");
                 assert_eq!(crate::RouterLink::try_receive(&mut router).expect("it goes on"), None);
-                dealer.wait(Some(Duration::from_millis(20)), false).expect("it goes on");
+                dealer.wait(Some(Duration::from_millis(1)), false).expect("it goes on");
                 assert_eq!(dealer.try_receive().expect("it goes on"), None);
                 if std::iter::from_fn(|| dealer.next_status()).any(|status| status == *wanted) {
                     return;

@@ -1,58 +1,112 @@
-//! The broker's socket: a ROUTER that listens.
+//! The broker's socket: a ROUTER that listens, and all its connections.
 
-use std::collections::HashMap;
-use std::ffi::c_int;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use crate::admission::{AdmissionThread, ZAP_DOMAIN};
-use crate::context::{Context, error_text, last_error};
+use crate::admission::Door;
+use crate::boxes::{Done, Tray, Work};
+use crate::connection::{Connection, End, Flushed, Input};
+use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
-use crate::ffi;
-use crate::lent::{Lent, Total};
+use crate::keys::KeyPair;
 use crate::link::{Ready, Received, RouterLink};
-use crate::message::{FrameReader, lent_bytes};
-use crate::options::{BACKLOG, LinkOptions, RouterOptions};
-use crate::sleep::{has_news, sleep};
-use crate::socket::Socket;
+use crate::listen::{Listeners, accept, listen_at};
+use crate::options::{LinkOptions, RouterOptions};
+use crate::poller::{Event, Interest, Poller};
 use crate::waker::Waker;
+use crate::zmtp::{Broken, Engine, Happening, Limits, Role, Room, large_bytes};
 
-/// Accounts of lent frames that are kept although they are empty.
-const ACCOUNTS_KEPT: usize = 1024;
+/// Connections that have not finished their handshake. While there are so many no more are accepted: the system keeps some
+/// thousands that wait, and peers that say nothing are gone after the handshake time-out.
+const HANDSHAKES_MAX: usize = 4096;
 
-/// How libzmq writes "all addresses of this host".
-const EVERY_ADDRESS: &str = "tcp://*";
+/// Steps of handshakes before messages have their turn again: each costs some scalar multiplications, a tenth of a
+/// millisecond, and two thousand peers that come at once should not be felt by those that are there.
+const HANDSHAKE_STEPS: usize = 16;
 
-/// TCP keepalive probes: after this many seconds of silence, ...
-const KEEPALIVE_IDLE_SECONDS: c_int = 15;
-/// ... this many seconds apart, ...
-const KEEPALIVE_INTERVAL_SECONDS: c_int = 5;
-/// ... so many unanswered ones end a connection.
-const KEEPALIVE_COUNT: c_int = 3;
+/// Connections that are accepted before messages have their turn again.
+const ACCEPTS: usize = 64;
 
-/// A [`RouterLink`] over libzmq.
+/// A listener that could not accept for want of descriptors or memory is left alone for so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Connections that are read before what was answered to the first of them leaves.
+const READS_BEFORE_FLUSH: usize = 32;
+
+/// Room for what is read at once.
+const SCRATCH_BYTES: usize = 128 * 1024;
+
+/// The keys of what is no connection.
+const WAKER: u64 = u64::MAX;
+const LISTENERS: u64 = u64::MAX - 64;
+
+/// A peer.
+struct Peer {
+    connection: Connection,
+    address: String,
+    /// Its routing id, once the handshake is over.
+    name: Option<Bytes>,
+    /// What the poller knows.
+    interest: Interest,
+    /// The system took no more; it says when it does.
+    blocked: bool,
+    /// It is in `dirty`.
+    dirty: bool,
+    /// It is in `ready`.
+    ready: bool,
+    /// Bytes of large frames that wait, as counted in the sum of all.
+    large_bytes: usize,
+    /// Everything was said, and the end of the other side is waited for.
+    shut: bool,
+}
+
+/// A place for a peer. The number of times that it was used is part of the key, so that news of one that has gone are not taken
+/// for those of the next.
+#[derive(Default)]
+struct Place {
+    uses: u32,
+    peer: Option<Box<Peer>>,
+}
+
+/// A [`RouterLink`] over TCP or a local socket.
 pub struct Router {
-    // Dropped before the admission thread: no new handshake may find nobody to ask.
-    socket: Socket,
-    admission: Option<AdmissionThread>,
-    reader: FrameReader,
+    context: Context,
+    listeners: Listeners,
+    keys: Option<Arc<KeyPair>>,
+    door: Door,
+    options: LinkOptions,
+    poller: Poller,
     waker: Waker,
-    endpoint: String,
-    frames_max: usize,
-    /// Peers that were sent large frames.
-    lent: HashMap<Box<[u8]>, Arc<Lent>>,
-    lent_total: Arc<Total>,
-    /// What small frames count for: nothing.
-    lent_nothing: Arc<Lent>,
-    queue_bytes: usize,
-    /// Nothing was readable when last looked, and the socket was not used since: whatever came in announces itself.
-    drained: bool,
+    tray: Tray,
+    places: Vec<Place>,
+    free: Vec<u32>,
+    names: HashMap<Bytes, u64>,
+    /// The next name for peers without one.
+    next_name: u32,
+    /// Messages that came in.
+    inbox: VecDeque<Received>,
+    /// Connections on which something came in.
+    ready: VecDeque<u64>,
+    /// Connections for which something waits that the system was not asked to take.
+    dirty: Vec<u64>,
+    /// Connections in the order in which their handshakes must be over, or they be gone if they were turned away.
+    handshakes: VecDeque<(Instant, u64)>,
+    /// How many of them are under way.
+    shaking: usize,
+    large_bytes: usize,
+    /// Whether the poller watches the listeners, and when it shall again.
+    accepts: bool,
+    accepts_again: Option<Instant>,
+    scratch: Vec<u8>,
+    news: Vec<Event>,
+    reads: usize,
 }
 
 impl Router {
@@ -62,118 +116,477 @@ impl Router {
     /// If the endpoint is malformed, does not resolve, or is in use; each says which.
     pub fn bind(context: &Context, endpoint: &str, options: RouterOptions) -> Result<Self, LinkError> {
         let endpoint: Endpoint = endpoint.parse()?;
-        let socket = Socket::open(context, ffi::ZMQ_ROUTER)?;
-        configure(&socket, &options.link)?;
-        // Without it, what is sent to a peer that is full or unknown vanishes silently.
-        socket.set_int(ffi::ZMQ_ROUTER_MANDATORY, 1)?;
-        // A peer that comes back under its name takes it over from its dead connection, which is closed (`build/patch.rs`).
-        socket.set_int(ffi::ZMQ_ROUTER_HANDOVER, 1)?;
-        socket.set_int(ffi::ZMQ_BACKLOG, c_int::try_from(BACKLOG).unwrap_or(c_int::MAX))?;
-        if let Some(keys) = &options.keys {
-            socket.set_int(ffi::ZMQ_CURVE_SERVER, 1)?;
-            socket.set(ffi::ZMQ_CURVE_PUBLICKEY, keys.public.as_bytes())?;
-            socket.set(ffi::ZMQ_CURVE_SECRETKEY, keys.secret.as_bytes())?;
-        }
-        let admission = match options.admission {
-            Some(admission) => {
-                socket.set(ffi::ZMQ_ZAP_DOMAIN, ZAP_DOMAIN.as_bytes())?;
-                Some(AdmissionThread::start(context, admission)?)
-            }
-            None => None,
-        };
-        let actual = listen(&socket, &endpoint)?;
+        let listeners = listen_at(&endpoint)?;
         let waker = Waker::new()?;
-        let lent_total = Total::new(options.link.send_queue_bytes_total, waker.clone());
+        let mut poller = Poller::new()?;
+        let reads = Interest { reads: true, writes: false };
+        let watched = |result: Result<(), Errno>| {
+            result.map_err(|errno| LinkError::Bind {
+                endpoint: endpoint.to_string(),
+                reason: std::io::Error::from(errno).to_string(),
+            })
+        };
+        watched(poller.add(waker.sleeper(), WAKER, reads))?;
+        for (number, listener) in listeners.sockets.iter().enumerate() {
+            watched(poller.add(listener.as_fd(), LISTENERS + number as u64, reads))?;
+        }
         Ok(Self {
-            socket,
-            admission,
-            reader: FrameReader::new(),
+            context: context.clone(),
+            listeners,
+            keys: options.keys.map(Arc::new),
+            door: Door::new(options.admission),
+            options: options.link,
+            poller,
+            tray: Tray::new(waker.clone()),
             waker,
-            endpoint: actual,
-            frames_max: options.link.frames_max,
-            lent: HashMap::new(),
-            lent_nothing: Lent::new(options.link.send_queue_bytes, Arc::clone(&lent_total)),
-            lent_total,
-            queue_bytes: options.link.send_queue_bytes,
-            drained: false,
+            places: Vec::new(),
+            free: Vec::new(),
+            names: HashMap::new(),
+            next_name: fastrand::u32(..),
+            inbox: VecDeque::new(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            handshakes: VecDeque::new(),
+            shaking: 0,
+            large_bytes: 0,
+            accepts: true,
+            accepts_again: None,
+            scratch: Vec::with_capacity(SCRATCH_BYTES),
+            news: Vec::new(),
+            reads: 0,
         })
     }
 
     /// How many peers the admission rules have turned away.
     #[must_use]
     pub fn denials(&self) -> u64 {
-        self.admission.as_ref().map_or(0, AdmissionThread::denials)
+        self.door.denials()
     }
 
-    /// The account of a peer that is sent large frames.
-    fn lent_to(&mut self, peer: &[u8]) -> Arc<Lent> {
-        if let Some(lent) = self.lent.get(peer) {
-            return Arc::clone(lent);
+    fn peer(&mut self, key: u64) -> Option<&mut Peer> {
+        let (place, uses) = split(key);
+        self.places.get_mut(place).filter(|place| place.uses == uses)?.peer.as_deref_mut()
+    }
+
+    /// Takes a peer out of its place, to work with it and with the router.
+    fn take_peer(&mut self, key: u64) -> Option<Box<Peer>> {
+        let (place, uses) = split(key);
+        self.places.get_mut(place).filter(|place| place.uses == uses)?.peer.take()
+    }
+
+    fn put_peer(&mut self, key: u64, peer: Box<Peer>) {
+        self.places[split(key).0].peer = Some(peer);
+    }
+
+    fn accept_all(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS {
+            let mut came = false;
+            for number in 0..self.listeners.sockets.len() {
+                if self.shaking >= HANDSHAKES_MAX {
+                    return;
+                }
+                match accept(&self.listeners.sockets[number], &self.options) {
+                    Ok((socket, address)) => {
+                        came = true;
+                        self.add(socket, address, now);
+                    }
+                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                        self.accepts_again = Some(now + ACCEPT_PAUSE);
+                        return;
+                    }
+                    // Nobody is there any more, or never was.
+                    Err(_) => {}
+                }
+            }
+            if !came {
+                return;
+            }
         }
-        if self.lent.len() >= self.lent.capacity().max(ACCOUNTS_KEPT) {
-            self.lent.retain(|_, lent| !lent.is_empty());
+    }
+
+    fn add(&mut self, socket: std::os::fd::OwnedFd, address: String, now: Instant) {
+        let role = Role::Listener { keys: self.keys.clone() };
+        let limits = Limits { bytes_max: self.options.frame_bytes_max, frames_max: self.options.frames_max };
+        let connection = Connection::new(socket, Engine::new(role, limits));
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            u32::try_from(self.places.len() - 1).expect("fewer than descriptors")
+        });
+        let place = &mut self.places[index as usize];
+        place.uses = place.uses.wrapping_add(1);
+        let key = u64::from(place.uses) << 32 | u64::from(index);
+        let interest = Interest { reads: true, writes: false };
+        if self.poller.add(connection.fd(), key, interest).is_err() {
+            // The system has no more room to watch it.
+            self.free.push(index);
+            return;
         }
-        let lent = Lent::new(self.queue_bytes, Arc::clone(&self.lent_total));
-        self.lent.insert(peer.into(), Arc::clone(&lent));
-        lent
+        let until = now + self.options.handshake_timeout;
+        place.peer = Some(Box::new(Peer {
+            connection,
+            address,
+            name: None,
+            interest,
+            blocked: false,
+            dirty: false,
+            ready: false,
+            large_bytes: 0,
+            shut: false,
+        }));
+        self.handshakes.push_back((until, key));
+        self.shaking += 1;
+        // The greeting.
+        self.flush(key);
+    }
+
+    /// Ends a connection that was taken out of its place.
+    fn end(&mut self, key: u64, peer: Box<Peer>) {
+        if peer.name.is_none() {
+            self.shaking -= 1;
+        }
+        if let Some(name) = &peer.name
+            && self.names.get(name) == Some(&key)
+        {
+            self.names.remove(name);
+        }
+        self.large_bytes -= peer.large_bytes;
+        self.poller.forget(key);
+        drop(peer);
+        self.free.push(u32::try_from(split(key).0).expect("made of one"));
+    }
+
+    /// Reads what came on a connection and works it off.
+    fn visit(&mut self, key: u64) {
+        let Some(mut peer) = self.take_peer(key) else {
+            return;
+        };
+        peer.ready = false;
+        if !peer.connection.engine.reads() {
+            // Its end may be there already, and must wait for the box that is being opened.
+            self.put_peer(key, peer);
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // A visit within another one finds none.
+        scratch.reserve(SCRATCH_BYTES);
+        let result = match peer.connection.read(&mut scratch) {
+            Ok(Input::Nothing) => Ok(()),
+            Ok(Input::Body) => self.work(key, &mut peer, &[]),
+            Ok(Input::Bytes) => self.work(key, &mut peer, &scratch),
+            Err(end) => Err(end),
+        };
+        self.scratch = scratch;
+        self.settle(key, peer, result);
+    }
+
+    /// Puts a peer back to its place, or ends it.
+    fn settle(&mut self, key: u64, mut peer: Box<Peer>, result: Result<(), End>) {
+        if result.is_err() {
+            self.end(key, peer);
+            return;
+        }
+        if peer.connection.engine.has_output() && !peer.dirty && !peer.blocked {
+            peer.dirty = true;
+            self.dirty.push(key);
+        }
+        self.watch(key, &mut peer);
+        self.put_peer(key, peer);
+    }
+
+    /// Tells the poller what is wanted of a connection now.
+    fn watch(&mut self, key: u64, peer: &mut Peer) {
+        let wanted = Interest { reads: peer.connection.engine.reads(), writes: peer.blocked };
+        if wanted != peer.interest && self.poller.change(peer.connection.fd(), key, wanted).is_ok() {
+            peer.interest = wanted;
+        }
+    }
+
+    /// Works off input of a connection.
+    fn work(&mut self, key: u64, peer: &mut Peer, mut input: &[u8]) -> Result<(), End> {
+        loop {
+            match peer.connection.engine.receive(&mut input)? {
+                None => break,
+                Some(Happening::Message { frames, truncated }) => {
+                    let peer = peer.name.clone().unwrap_or_default();
+                    self.inbox.push_back(Received { peer, frames, truncated });
+                }
+                Some(Happening::Asks(key_of_peer)) => {
+                    let allowed = self.door.admits(&peer.address, key_of_peer);
+                    if let Some(identity) = peer.connection.engine.admit(allowed) {
+                        self.open(key, peer, identity);
+                    }
+                }
+                Some(Happening::Open(identity)) => self.open(key, peer, identity),
+                Some(Happening::Large(opening)) => {
+                    self.context.boxes().submit(key, Work::Open(opening), &self.tray);
+                }
+            }
+        }
+        if !input.is_empty() {
+            peer.connection.keep(input);
+        }
+        Ok(())
+    }
+
+    /// Gives a peer its name. Whoever had it before loses it, and its connection.
+    fn open(&mut self, key: u64, peer: &mut Peer, identity: Bytes) {
+        // Names that are made here are taken from nobody.
+        let is_made = identity.first() == Some(&0) && self.names.contains_key(&identity);
+        let name = if identity.is_empty() || is_made { self.make_name() } else { identity };
+        self.shaking -= 1;
+        peer.name = Some(name.clone());
+        if let Some(&older) = self.names.get(&name) {
+            // What it had said before comes before what the newer one says.
+            self.visit(older);
+            if let Some(older_peer) = self.take_peer(older) {
+                self.end(older, older_peer);
+            }
+        }
+        self.names.insert(name, key);
+    }
+
+    /// A name for a peer that has none: a zero byte and a number, as ZeroMQ makes them.
+    fn make_name(&mut self) -> Bytes {
+        loop {
+            let number = self.next_name;
+            self.next_name = number.wrapping_add(1);
+            let name = Bytes::from([&[0][..], &number.to_be_bytes()].concat());
+            // Somebody may have claimed it.
+            if !self.names.contains_key(&name) {
+                return name;
+            }
+        }
+    }
+
+    /// Hands what waits on a connection to the system.
+    fn flush(&mut self, key: u64) {
+        let Some(mut peer) = self.take_peer(key) else {
+            return;
+        };
+        peer.dirty = false;
+        let mut result = Ok(());
+        loop {
+            if let Some(sealing) = peer.connection.engine.take_sealing() {
+                self.context.boxes().submit(key, Work::Seal(sealing), &self.tray);
+            }
+            match peer.connection.flush() {
+                Ok(Flushed::Waits) if peer.connection.engine.has_sealing() => {}
+                Ok(flushed) => {
+                    peer.blocked = flushed == Flushed::Blocked;
+                    break;
+                }
+                Err(end) => {
+                    result = Err(end);
+                    break;
+                }
+            }
+        }
+        if peer.connection.engine.is_denied() && !peer.connection.engine.has_output() && !peer.shut {
+            // It closes in turn, or its time runs out.
+            peer.shut = true;
+            peer.connection.shut();
+        }
+        self.count_large_bytes(&mut peer);
+        if result.is_err() {
+            // What it had said before it went is still to be read; reading finds the end.
+            peer.blocked = false;
+            if peer.name.is_some() && !peer.ready {
+                peer.ready = true;
+                self.ready.push_back(key);
+            } else if peer.name.is_none() {
+                self.end(key, peer);
+                return;
+            }
+        }
+        self.watch(key, &mut peer);
+        self.put_peer(key, peer);
+    }
+
+    fn count_large_bytes(&mut self, peer: &mut Peer) {
+        let now = peer.connection.engine.large_bytes();
+        self.large_bytes = self.large_bytes - peer.large_bytes + now;
+        peer.large_bytes = now;
+    }
+
+    fn flush_all(&mut self) {
+        self.reads = 0;
+        while let Some(key) = self.dirty.pop() {
+            self.flush(key);
+        }
+    }
+
+    /// Takes what was done with large boxes.
+    fn collect(&mut self) {
+        for (key, done) in self.tray.take() {
+            let Some(mut peer) = self.take_peer(key) else {
+                continue;
+            };
+            let result = match done {
+                Done::Sealed(bytes) => {
+                    peer.connection.engine.sealed(bytes);
+                    Ok(())
+                }
+                Done::Opened(opened) => self.resume(key, &mut peer, opened),
+            };
+            self.settle(key, peer, result);
+        }
+    }
+
+    fn resume(&mut self, key: u64, peer: &mut Peer, opened: Result<(u8, Bytes), Broken>) -> Result<(), End> {
+        if let Some(Happening::Message { frames, truncated }) = peer.connection.engine.opened(opened)? {
+            let name = peer.name.clone().unwrap_or_default();
+            self.inbox.push_back(Received { peer: name, frames, truncated });
+        }
+        let kept = peer.connection.take_kept();
+        self.work(key, peer, &kept)
+    }
+
+    /// Ends handshakes that took too long, and says when the next one would.
+    fn expire(&mut self, now: Instant) -> Option<Instant> {
+        while let Some(&(until, key)) = self.handshakes.front() {
+            let is_over = self.peer(key).is_none_or(|peer| peer.name.is_some());
+            if !is_over && until > now {
+                return Some(until);
+            }
+            self.handshakes.pop_front();
+            if !is_over && let Some(peer) = self.take_peer(key) {
+                self.end(key, peer);
+            }
+        }
+        None
+    }
+
+    /// Watches the listeners, or stops to.
+    fn watch_listeners(&mut self, now: Instant) {
+        if self.accepts_again.is_some_and(|again| again <= now) {
+            self.accepts_again = None;
+        }
+        let wanted = self.accepts_again.is_none() && self.shaking < HANDSHAKES_MAX;
+        if wanted != self.accepts {
+            let interest = Interest { reads: wanted, writes: false };
+            for (number, listener) in self.listeners.sockets.iter().enumerate() {
+                // It is watched since the router listens, and changing that takes nothing of the system.
+                self.poller.change(listener.as_fd(), LISTENERS + number as u64, interest).ok();
+            }
+            self.accepts = wanted;
+        }
+    }
+
+    /// Takes the news of the poller. Whether a producer woke the owner.
+    fn take_news(&mut self, now: Instant) -> bool {
+        let mut woken = false;
+        let mut steps = HANDSHAKE_STEPS;
+        let mut news = std::mem::take(&mut self.news);
+        for event in news.drain(..) {
+            match event.key {
+                WAKER => woken = self.waker.take(),
+                LISTENERS..WAKER => self.accept_all(now),
+                key => self.take_news_of(key, event, &mut steps),
+            }
+        }
+        self.news = news;
+        woken
+    }
+
+    fn take_news_of(&mut self, key: u64, event: Event, steps: &mut usize) {
+        let Some(peer) = self.peer(key) else {
+            return;
+        };
+        let flushes = event.writable && peer.blocked;
+        if event.readable && peer.name.is_none() {
+            // Those that are left out are reported again.
+            if *steps > 0 {
+                *steps -= 1;
+                self.visit(key);
+            }
+        } else if event.readable && !peer.ready {
+            peer.ready = true;
+            self.ready.push_back(key);
+        }
+        if flushes {
+            self.flush(key);
+        }
     }
 }
 
 impl RouterLink for Router {
     fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
-        let [first @ .., last] = frames else {
+        if frames.is_empty() {
             return Err(SendError::Failed(LinkError::EmptyMessage));
-        };
-        let lent = match lent_bytes(frames) {
-            0 => None,
-            large => {
-                let lent = self.lent_to(peer);
-                if !lent.has_room(large) {
-                    return Err(SendError::Full);
-                }
-                Some(lent)
-            }
-        };
-        let lent = lent.as_ref().unwrap_or(&self.lent_nothing);
-        // Sending handles reports of the I/O thread on the way, which may make the socket readable without a sign.
-        self.drained = false;
-        match self.socket.send_copy(peer, true) {
-            Ok(()) => {}
-            Err(errno) if errno == Errno::HOSTUNREACH.raw_os_error() => return Err(SendError::Unroutable),
-            Err(errno) if errno == Errno::AGAIN.raw_os_error() => return Err(SendError::Full),
-            Err(_) => return Err(SendError::Failed(last_error("zmq_send"))),
         }
-        // The peer's queue has taken the message; if the connection ends meanwhile, libzmq drops all of it.
-        for frame in first {
-            self.socket.send_part(frame, true, lent).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))?;
+        let key = *self.names.get(peer).ok_or(SendError::Unroutable)?;
+        let mut room = Room { messages: self.options.send_queue as usize, large_bytes: self.options.send_queue_bytes };
+        let large = large_bytes(frames);
+        let all_large = self.large_bytes;
+        if large > 0 && all_large.saturating_add(large) > self.options.send_queue_bytes_total {
+            // A single message is taken where nothing waits.
+            room.large_bytes = 0;
         }
-        self.socket.send_part(last, false, lent).map_err(|_| SendError::Failed(last_error("zmq_msg_send")))
+        let peer = self.peer(key).ok_or(SendError::Unroutable)?;
+        if !peer.connection.engine.send(frames, room) {
+            return Err(SendError::Full);
+        }
+        let flushes = peer.connection.engine.is_ahead() && !peer.blocked;
+        let marks = !flushes && !peer.blocked && !std::mem::replace(&mut peer.dirty, true);
+        let now = peer.connection.engine.large_bytes();
+        let before = std::mem::replace(&mut peer.large_bytes, now);
+        self.large_bytes = all_large - before + now;
+        if flushes {
+            self.flush(key);
+        } else if marks {
+            self.dirty.push(key);
+        }
+        Ok(())
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
-        let received = self.socket.receive(&mut self.reader, true, self.frames_max)?;
-        self.drained = received.is_none();
-        Ok(received)
+        loop {
+            if let Some(message) = self.inbox.pop_front() {
+                return Ok(Some(message));
+            }
+            let Some(key) = self.ready.pop_front() else {
+                return Ok(None);
+            };
+            self.reads += 1;
+            if self.reads > READS_BEFORE_FLUSH {
+                self.flush_all();
+            }
+            self.visit(key);
+        }
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError> {
-        let mut ready = Ready::default();
-        if !self.drained {
-            ready.readable = self.socket.events()? & ffi::ZMQ_POLLIN != 0;
-            self.drained = !ready.readable;
-            if ready.readable {
+        let began = Instant::now();
+        let until = timeout.and_then(|timeout| began.checked_add(timeout));
+        let mut now = began;
+        let mut looked = false;
+        loop {
+            self.collect();
+            self.flush_all();
+            let mut ready = Ready { readable: !self.inbox.is_empty() || !self.ready.is_empty(), ..Ready::default() };
+            // One look at the network even if there is something to read, so that an owner that is slow to read keeps nobody out.
+            let over = ready.readable || until.is_some_and(|until| until <= now);
+            if looked && over {
                 ready.woken = self.waker.take_if_armed();
                 return Ok(ready);
             }
+            let expires = self.expire(now);
+            self.watch_listeners(now);
+            let at_once = ready.readable.then_some(now);
+            let next = [at_once, until, expires, self.accepts_again].into_iter().flatten().min();
+            let sleep = next.map(|next| next.saturating_duration_since(now));
+            let mut news = std::mem::take(&mut self.news);
+            self.poller.wait(sleep, &mut news)?;
+            self.news = news;
+            now = Instant::now();
+            looked = true;
+            if self.take_news(now) {
+                self.collect();
+                self.flush_all();
+                let readable = !self.inbox.is_empty() || !self.ready.is_empty();
+                return Ok(Ready { readable, woken: true, ..Ready::default() });
+            }
         }
-        let sleeper = self.waker.sleeper();
-        let socket = self.socket.fd();
-        let mut descriptors = [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)];
-        sleep(&mut descriptors, timeout)?;
-        let [woken, reported] = descriptors.map(|descriptor| has_news(&descriptor));
-        ready.readable = reported;
-        ready.woken = woken && self.waker.take();
-        Ok(ready)
     }
 
     fn waker(&self) -> Waker {
@@ -181,83 +594,31 @@ impl RouterLink for Router {
     }
 
     fn endpoint(&self) -> String {
-        self.endpoint.clone()
+        self.listeners.endpoint.clone()
     }
 
-    fn close(self: Box<Self>, linger: Duration) {
-        self.socket.close(linger);
-        drop(self.admission);
+    fn close(mut self: Box<Self>, linger: Duration) {
+        self.flush_all();
+        let mut leaving = Vec::new();
+        for index in 0..self.places.len() {
+            let place = &mut self.places[index];
+            let key = u64::from(place.uses) << 32 | u64::try_from(index).expect("an index");
+            if let Some(peer) = place.peer.take_if(|peer| peer.name.is_some()) {
+                self.poller.forget(key);
+                leaving.push((key, peer.connection));
+            }
+        }
+        self.context.see_off(leaving, self.tray.clone(), linger);
     }
 }
 
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Router").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("Router").field("endpoint", &self.listeners.endpoint).finish_non_exhaustive()
     }
 }
 
-/// Applies what both kinds of sockets have in common.
-pub(crate) fn configure(socket: &Socket, options: &LinkOptions) -> Result<(), LinkError> {
-    let count = |value: u32| c_int::try_from(value).unwrap_or(c_int::MAX);
-    socket.set_int(ffi::ZMQ_SNDHWM, count(options.send_queue))?;
-    socket.set_int(ffi::ZMQ_RCVHWM, count(options.receive_queue))?;
-    socket.set_i64(ffi::ZMQ_MAXMSGSIZE, i64::try_from(options.frame_bytes_max).unwrap_or(i64::MAX))?;
-    socket.set_time(ffi::ZMQ_HANDSHAKE_IVL, options.handshake_timeout)?;
-    socket.set_time(ffi::ZMQ_TCP_MAXRT, options.unacknowledged_timeout)?;
-    socket.set_int(ffi::ZMQ_TCP_KEEPALIVE, 1)?;
-    socket.set_int(ffi::ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_SECONDS)?;
-    socket.set_int(ffi::ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_SECONDS)?;
-    socket.set_int(ffi::ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT)
-}
-
-/// Listens at all addresses of an endpoint, on the same port, and tells where. One address is enough: `localhost` has an IPv6
-/// address on hosts that have no IPv6.
-fn listen(socket: &Socket, endpoint: &Endpoint) -> Result<String, LinkError> {
-    let mut port: Option<u16> = None;
-    let mut unavailable = Errno::ADDRNOTAVAIL.raw_os_error();
-    for listener in endpoint.listeners()? {
-        // Port 0 of the first address has become a real one, and the others should have the same.
-        let listener = match (port, listener.rsplit_once(':')) {
-            (Some(port), Some((host, _))) => format!("{host}:{port}"),
-            _ => listener,
-        };
-        socket.set_int(ffi::ZMQ_IPV6, c_int::from(wants_ipv6(&listener)))?;
-        let mut bound = socket.bind(&listener);
-        if listener.starts_with(EVERY_ADDRESS) && bound.is_err_and(is_unavailable) {
-            // A host without IPv6.
-            socket.set_int(ffi::ZMQ_IPV6, 0)?;
-            bound = socket.bind(&listener);
-        }
-        match bound {
-            Ok(()) if port.is_none() => {
-                let last = socket.last_endpoint()?;
-                port = Some(last.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(0));
-            }
-            Ok(()) => {}
-            Err(errno) if is_unavailable(errno) => unavailable = errno,
-            Err(errno) => return Err(bind_error(endpoint, errno)),
-        }
-    }
-    port.map(|port| endpoint.with_port(port)).ok_or_else(|| bind_error(endpoint, unavailable))
-}
-
-/// Whether a socket must be of the IPv6 family for an endpoint in libzmq's notation. One of IPv6 would serve IPv4 addresses
-/// too, where the host has IPv6.
-pub(crate) fn wants_ipv6(endpoint: &str) -> bool {
-    endpoint.starts_with("tcp://[") || endpoint.starts_with(EVERY_ADDRESS)
-}
-
-fn is_unavailable(errno: c_int) -> bool {
-    [Errno::ADDRNOTAVAIL, Errno::NODEV, Errno::AFNOSUPPORT].iter().any(|kind| kind.raw_os_error() == errno)
-}
-
-fn bind_error(endpoint: &Endpoint, errno: c_int) -> LinkError {
-    let endpoint = endpoint.to_string();
-    if errno == Errno::ADDRINUSE.raw_os_error() {
-        LinkError::AddressInUse { endpoint }
-    } else if is_unavailable(errno) {
-        LinkError::AddressNotAvailable { endpoint }
-    } else {
-        LinkError::Bind { endpoint, reason: error_text(errno) }
-    }
+/// The place of a key, and which use of it is meant.
+fn split(key: u64) -> (usize, u32) {
+    (key as u32 as usize, (key >> 32) as u32)
 }
