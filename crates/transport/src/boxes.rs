@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::clock;
 use crate::waker::Waker;
 use crate::zmtp::{Broken, Opening, Sealing};
 
@@ -61,7 +62,7 @@ impl Tray {
             {
                 return Some(bytes);
             }
-            let left = until.checked_duration_since(Instant::now())?;
+            let left = until.checked_duration_since(clock::now())?;
             done = news.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -13,6 +13,7 @@
 mod admission;
 mod boxes;
 pub mod certificate;
+mod clock;
 mod connection;
 mod context;
 mod dealer;

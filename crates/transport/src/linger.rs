@@ -1,10 +1,11 @@
 //! What closed links still have to send: it leaves on a thread of its own, for a bounded time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
 use crate::boxes::Tray;
+use crate::clock;
 use crate::connection::{Connection, End, Flushed, Input};
 use crate::sleep::sleep;
 
@@ -22,7 +23,7 @@ const READS_MAX: usize = 64;
 ///
 /// The connections come with the numbers under which the tray knows them.
 pub(crate) fn see_off(mut connections: Vec<(u64, Connection)>, tray: &Tray, linger: Duration) {
-    let until = Instant::now() + linger.min(LINGER_MAX);
+    let until = clock::now() + linger.min(LINGER_MAX);
     let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
     for (number, connection) in &mut connections {
         if connection.engine.waits_for_seal()
@@ -33,7 +34,7 @@ pub(crate) fn see_off(mut connections: Vec<(u64, Connection)>, tray: &Tray, ling
     }
     loop {
         connections.retain_mut(|(_, connection)| step(connection, &mut scratch).is_ok());
-        let left = until.saturating_duration_since(Instant::now());
+        let left = until.saturating_duration_since(clock::now());
         if connections.is_empty() || left.is_zero() {
             return;
         }

@@ -1,5 +1,7 @@
 //! The broker's socket: a ROUTER that listens, and all its connections.
 
+mod peers;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::os::fd::AsFd;
@@ -9,8 +11,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::io::Errno;
 
+use self::peers::{Peer, Peers};
 use crate::admission::Door;
 use crate::boxes::{Done, Tray, Work};
+use crate::clock;
 use crate::connection::{Connection, End, Flushed, Input};
 use crate::context::Context;
 use crate::endpoint::Endpoint;
@@ -47,34 +51,6 @@ const SCRATCH_BYTES: usize = 128 * 1024;
 const WAKER: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 64;
 
-/// A peer.
-struct Peer {
-    connection: Connection,
-    address: String,
-    /// Its routing id, once the handshake is over.
-    name: Option<Bytes>,
-    /// What the poller knows.
-    interest: Interest,
-    /// The system took no more; it says when it does.
-    blocked: bool,
-    /// It is in `dirty`.
-    dirty: bool,
-    /// It is in `ready`.
-    ready: bool,
-    /// Bytes of large frames that wait, as counted in the sum of all.
-    large_bytes: usize,
-    /// Everything was said, and the end of the other side is waited for.
-    shut: bool,
-}
-
-/// A place for a peer. The number of times that it was used is part of the key, so that news of one that has gone are not taken
-/// for those of the next.
-#[derive(Default)]
-struct Place {
-    uses: u32,
-    peer: Option<Box<Peer>>,
-}
-
 /// A [`RouterLink`] over TCP or a local socket.
 pub struct Router {
     context: Context,
@@ -85,8 +61,7 @@ pub struct Router {
     poller: Poller,
     waker: Waker,
     tray: Tray,
-    places: Vec<Place>,
-    free: Vec<u32>,
+    peers: Peers,
     names: HashMap<Bytes, u64>,
     /// The next name for peers without one.
     next_name: u32,
@@ -139,8 +114,7 @@ impl Router {
             poller,
             tray: Tray::new(waker.clone()),
             waker,
-            places: Vec::new(),
-            free: Vec::new(),
+            peers: Peers::default(),
             names: HashMap::new(),
             next_name: fastrand::u32(..),
             inbox: VecDeque::new(),
@@ -161,21 +135,6 @@ impl Router {
     #[must_use]
     pub fn denials(&self) -> u64 {
         self.door.denials()
-    }
-
-    fn peer(&mut self, key: u64) -> Option<&mut Peer> {
-        let (place, uses) = split(key);
-        self.places.get_mut(place).filter(|place| place.uses == uses)?.peer.as_deref_mut()
-    }
-
-    /// Takes a peer out of its place, to work with it and with the router.
-    fn take_peer(&mut self, key: u64) -> Option<Box<Peer>> {
-        let (place, uses) = split(key);
-        self.places.get_mut(place).filter(|place| place.uses == uses)?.peer.take()
-    }
-
-    fn put_peer(&mut self, key: u64, peer: Box<Peer>) {
-        self.places[split(key).0].peer = Some(peer);
     }
 
     fn accept_all(&mut self, now: Instant) {
@@ -208,21 +167,15 @@ impl Router {
         let role = Role::Listener { keys: self.keys.clone() };
         let limits = Limits { bytes_max: self.options.frame_bytes_max, frames_max: self.options.frames_max };
         let connection = Connection::new(socket, Engine::new(role, limits));
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
-            u32::try_from(self.places.len() - 1).expect("fewer than descriptors")
-        });
-        let place = &mut self.places[index as usize];
-        place.uses = place.uses.wrapping_add(1);
-        let key = u64::from(place.uses) << 32 | u64::from(index);
+        let key = self.peers.reserve();
         let interest = Interest { reads: true, writes: false };
         if self.poller.add(connection.fd(), key, interest).is_err() {
             // The system has no more room to watch it.
-            self.free.push(index);
+            self.peers.release(key);
             return;
         }
         let until = now + self.options.handshake_timeout;
-        place.peer = Some(Box::new(Peer {
+        let peer = Peer {
             connection,
             address,
             name: None,
@@ -232,7 +185,8 @@ impl Router {
             ready: false,
             large_bytes: 0,
             shut: false,
-        }));
+        };
+        self.peers.put(key, Box::new(peer));
         self.handshakes.push_back((until, key));
         self.shaking += 1;
         // The greeting.
@@ -252,18 +206,18 @@ impl Router {
         self.large_bytes -= peer.large_bytes;
         self.poller.forget(key);
         drop(peer);
-        self.free.push(u32::try_from(split(key).0).expect("made of one"));
+        self.peers.release(key);
     }
 
     /// Reads what came on a connection and works it off.
     fn visit(&mut self, key: u64) {
-        let Some(mut peer) = self.take_peer(key) else {
+        let Some(mut peer) = self.peers.take(key) else {
             return;
         };
         peer.ready = false;
         if !peer.connection.engine.reads() {
             // Its end may be there already, and must wait for the box that is being opened.
-            self.put_peer(key, peer);
+            self.peers.put(key, peer);
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -290,7 +244,7 @@ impl Router {
             self.dirty.push(key);
         }
         self.watch(key, &mut peer);
-        self.put_peer(key, peer);
+        self.peers.put(key, peer);
     }
 
     /// Tells the poller what is wanted of a connection now.
@@ -338,7 +292,7 @@ impl Router {
         if let Some(&older) = self.names.get(&name) {
             // What it had said before comes before what the newer one says.
             self.visit(older);
-            if let Some(older_peer) = self.take_peer(older) {
+            if let Some(older_peer) = self.peers.take(older) {
                 self.end(older, older_peer);
             }
         }
@@ -360,7 +314,7 @@ impl Router {
 
     /// Hands what waits on a connection to the system.
     fn flush(&mut self, key: u64) {
-        let Some(mut peer) = self.take_peer(key) else {
+        let Some(mut peer) = self.peers.take(key) else {
             return;
         };
         peer.dirty = false;
@@ -399,7 +353,7 @@ impl Router {
             }
         }
         self.watch(key, &mut peer);
-        self.put_peer(key, peer);
+        self.peers.put(key, peer);
     }
 
     fn count_large_bytes(&mut self, peer: &mut Peer) {
@@ -418,7 +372,7 @@ impl Router {
     /// Takes what was done with large boxes.
     fn collect(&mut self) {
         for (key, done) in self.tray.take() {
-            let Some(mut peer) = self.take_peer(key) else {
+            let Some(mut peer) = self.peers.take(key) else {
                 continue;
             };
             let result = match done {
@@ -444,12 +398,12 @@ impl Router {
     /// Ends handshakes that took too long, and says when the next one would.
     fn expire(&mut self, now: Instant) -> Option<Instant> {
         while let Some(&(until, key)) = self.handshakes.front() {
-            let is_over = self.peer(key).is_none_or(|peer| peer.name.is_some());
+            let is_over = self.peers.get(key).is_none_or(|peer| peer.name.is_some());
             if !is_over && until > now {
                 return Some(until);
             }
             self.handshakes.pop_front();
-            if !is_over && let Some(peer) = self.take_peer(key) {
+            if !is_over && let Some(peer) = self.peers.take(key) {
                 self.end(key, peer);
             }
         }
@@ -489,7 +443,7 @@ impl Router {
     }
 
     fn take_news_of(&mut self, key: u64, event: Event, steps: &mut usize) {
-        let Some(peer) = self.peer(key) else {
+        let Some(peer) = self.peers.get(key) else {
             return;
         };
         let flushes = event.writable && peer.blocked;
@@ -522,7 +476,7 @@ impl RouterLink for Router {
             // A single message is taken where nothing waits.
             room.large_bytes = 0;
         }
-        let peer = self.peer(key).ok_or(SendError::Unroutable)?;
+        let peer = self.peers.get(key).ok_or(SendError::Unroutable)?;
         if !peer.connection.engine.send(frames, room) {
             return Err(SendError::Full);
         }
@@ -556,7 +510,7 @@ impl RouterLink for Router {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> Result<Ready, LinkError> {
-        let began = Instant::now();
+        let began = clock::now();
         let until = timeout.and_then(|timeout| began.checked_add(timeout));
         let mut now = began;
         let mut looked = false;
@@ -578,7 +532,7 @@ impl RouterLink for Router {
             let mut news = std::mem::take(&mut self.news);
             self.poller.wait(sleep, &mut news)?;
             self.news = news;
-            now = Instant::now();
+            now = clock::now();
             looked = true;
             if self.take_news(now) {
                 self.collect();
@@ -599,14 +553,10 @@ impl RouterLink for Router {
 
     fn close(mut self: Box<Self>, linger: Duration) {
         self.flush_all();
-        let mut leaving = Vec::new();
-        for index in 0..self.places.len() {
-            let place = &mut self.places[index];
-            let key = u64::from(place.uses) << 32 | u64::try_from(index).expect("an index");
-            if let Some(peer) = place.peer.take_if(|peer| peer.name.is_some()) {
-                self.poller.forget(key);
-                leaving.push((key, peer.connection));
-            }
+        let named = self.peers.take_all().into_iter().filter(|(_, peer)| peer.name.is_some());
+        let leaving: Vec<(u64, Connection)> = named.map(|(key, peer)| (key, peer.connection)).collect();
+        for (key, _) in &leaving {
+            self.poller.forget(*key);
         }
         self.context.see_off(leaving, self.tray.clone(), linger);
     }
@@ -616,9 +566,4 @@ impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Router").field("endpoint", &self.listeners.endpoint).finish_non_exhaustive()
     }
-}
-
-/// The place of a key, and which use of it is meant.
-fn split(key: u64) -> (usize, u32) {
-    (key as u32 as usize, (key >> 32) as u32)
 }

@@ -3,6 +3,8 @@
 //! Names are looked up again for each round, all addresses of a name are tried, a refused handshake is told from a dead broker,
 //! a denial does not end all further tries, and nothing gets into a new connection before its owner knows of it.
 
+mod attempt;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,9 +13,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{getpeername, getsockname, sockopt};
 
+use self::attempt::{Failure, connected, pause, understand};
 use crate::boxes::{Done, Tray, Work};
+use crate::clock;
 use crate::connection::{Connection, End, Flushed, Input};
 use crate::context::Context;
 use crate::dial::Dial;
@@ -24,7 +27,7 @@ use crate::listen::start_to_connect;
 use crate::options::{DealerOptions, RECONNECT_LINGER};
 use crate::sleep::{has_news, sleep};
 use crate::waker::Waker;
-use crate::zmtp::{Broken, Engine, Happening, Limits, Role, Room};
+use crate::zmtp::{Engine, Happening, Limits, Role, Room};
 
 /// Routing ids have 1 to 255 bytes.
 const ROUTING_ID_BYTES_MAX: usize = 255;
@@ -85,15 +88,6 @@ enum Phase {
     Ended,
 }
 
-/// How an attempt to connect failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Failure {
-    /// There was no connection.
-    Unreachable,
-    /// There was one, and the handshake failed.
-    Refused(RefusedReason),
-}
-
 impl Dealer {
     /// Starts to connect to an endpoint under a name. Does not wait for anything: whether there is a broker is told by
     /// [`DealerLink::next_status`].
@@ -111,7 +105,7 @@ impl Dealer {
             return Err(LinkError::RoutingId { length: routing_id.len() });
         }
         let waker = Waker::new()?;
-        let now = Instant::now();
+        let now = clock::now();
         let mut dealer = Self {
             context: context.clone(),
             endpoint,
@@ -163,7 +157,10 @@ impl Dealer {
                         return;
                     }
                     match result {
-                        Err(end) => self.fail(Failure::Refused(self.understand(end)), now),
+                        Err(end) => {
+                            let reason = understand(end, self.is_encrypting());
+                            self.fail(Failure::Refused(reason), now);
+                        }
                         Ok(()) if until <= now => self.fail(Failure::Refused(RefusedReason::NoHandshake), now),
                         Ok(()) => return,
                     }
@@ -429,21 +426,8 @@ impl Dealer {
         self.statuses.push_back(status);
     }
 
-    /// What the end of a connection in the middle of the handshake means.
-    fn understand(&self, end: End) -> RefusedReason {
-        let encrypting = match &self.phase {
-            Phase::Shaking { connection, .. } => connection.engine.is_encrypting(),
-            _ => false,
-        };
-        match end {
-            // That is how a server answers to a box that it cannot open.
-            End::Closed | End::Failed(Errno::PIPE | Errno::CONNRESET) if encrypting => RefusedReason::WrongKey,
-            End::Closed | End::Failed(_) => RefusedReason::NoHandshake,
-            End::Broken(Broken::Box) => RefusedReason::WrongKey,
-            End::Broken(Broken::Mechanism) => RefusedReason::SecurityMismatch,
-            End::Broken(Broken::Denied) => RefusedReason::NotAdmitted,
-            End::Broken(Broken::OtherProtocol | Broken::Malformed | Broken::TooLong) => RefusedReason::OtherProtocol,
-        }
+    fn is_encrypting(&self) -> bool {
+        matches!(&self.phase, Phase::Shaking { connection, .. } if connection.engine.is_encrypting())
     }
 
     fn room(&self) -> Room {
@@ -498,26 +482,6 @@ impl Dealer {
     }
 }
 
-/// Whether a socket is connected now; `None` while it is not decided.
-fn connected(socket: &OwnedFd) -> Option<bool> {
-    let mut descriptors = [PollFd::new(socket, PollFlags::OUT)];
-    if sleep(&mut descriptors, Some(Duration::ZERO)).is_err() {
-        return Some(false);
-    }
-    if !has_news(&descriptors[0]) {
-        return None;
-    }
-    // A port that nobody listens on may have been given to this very socket, which is then connected with itself.
-    let itself = || getsockname(socket).ok() == getpeername(socket).ok().flatten();
-    Some(matches!(sockopt::socket_error(socket), Ok(Ok(()))) && !itself())
-}
-
-/// The pause after so many rounds that failed: it doubles up to a bound, and half of it is random.
-fn pause(first: Duration, longest: Duration, failed_rounds: u32) -> Duration {
-    let doubled = first.saturating_mul(2_u32.saturating_pow(failed_rounds)).min(longest);
-    doubled.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
 impl DealerLink for Dealer {
     fn try_send(&mut self, frames: &[Bytes]) -> Result<(), SendError> {
         let room = self.room();
@@ -545,13 +509,13 @@ impl DealerLink for Dealer {
             self.with_open(Self::read);
         }
         if self.inbox.is_empty() {
-            self.advance(Instant::now());
+            self.advance(clock::now());
         }
         Ok(self.inbox.pop_front())
     }
 
     fn wait(&mut self, timeout: Option<Duration>, want_write: bool) -> Result<Ready, LinkError> {
-        let mut now = Instant::now();
+        let mut now = clock::now();
         let until = timeout.and_then(|timeout| now.checked_add(timeout));
         let (mut looked, mut woken) = (false, false);
         loop {
@@ -572,7 +536,7 @@ impl DealerLink for Dealer {
                 return Ok(Ready { woken, ..ready });
             }
             woken = self.sleep(if has_news { Some(now) } else { until }, now)?;
-            now = Instant::now();
+            now = clock::now();
             looked = true;
         }
     }
@@ -585,7 +549,7 @@ impl DealerLink for Dealer {
         if std::mem::take(&mut self.failed_rounds) > 1
             && let Phase::Pausing { .. } = self.phase
         {
-            self.next_round(self.options.link.reconnect_delay_max, Instant::now());
+            self.next_round(self.options.link.reconnect_delay_max, clock::now());
         }
     }
 
@@ -593,7 +557,7 @@ impl DealerLink for Dealer {
         self.announced = false;
         self.statuses.retain(|status| !matches!(status, LinkStatus::Connected | LinkStatus::Disconnected));
         self.failed_rounds = 0;
-        let now = Instant::now();
+        let now = clock::now();
         match &mut self.phase {
             Phase::Resolving(_) => {}
             phase => {
@@ -632,106 +596,4 @@ impl fmt::Debug for Dealer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_their_bound_and_are_half_random() {
-        let (first, longest) = (Duration::from_millis(100), Duration::from_secs(1));
-        for (failed_rounds, expected) in [(0, 100), (1, 200), (3, 800), (4, 1000), (1000, 1000)] {
-            for _ in 0..100 {
-                let pause = pause(first, longest, failed_rounds);
-                let expected = Duration::from_millis(expected);
-                assert!(pause >= expected / 2 && pause <= expected, "{failed_rounds}: {pause:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_link_goes_on_when_the_system_has_no_more_threads_and_connects_when_it_has() {
-        use crate::options::RouterOptions;
-        use crate::router::Router;
-        use crate::{LinkOptions, RouterLink};
-
-        let context = Context::new().expect("a context");
-        let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
-        let listen = |endpoint: &str| {
-            let options = || RouterOptions { link: link.clone(), ..RouterOptions::default() };
-            // The port may still be held for a moment.
-            (0..1000).find_map(|_| {
-                let router = Router::bind(&context, endpoint, options());
-                router.map_err(|_| std::thread::sleep(Duration::from_millis(10))).ok()
-            })
-        };
-        let mut router = listen("tcp://localhost:*");
-        let endpoint = router.as_ref().expect("a router").endpoint();
-        let options = DealerOptions { link: link.clone(), keys: None };
-        let mut dealer = Dealer::connect(&context, &endpoint, b"w", options).expect("a dealer");
-        let mut until = |router: &mut Option<Router>, done: &dyn Fn(&LinkStatus) -> bool| {
-            for _ in 0..1000 {
-                if let Some(router) = router {
-                    router.wait(Some(Duration::from_millis(1))).expect("it goes on");
-                }
-                dealer.wait(Some(Duration::from_millis(10)), false).expect("it goes on");
-                assert_eq!(dealer.try_receive().expect("it goes on"), None);
-                while let Some(status) = dealer.next_status() {
-                    if done(&status) {
-                        return;
-                    }
-                }
-            }
-            panic!("it never came");
-        };
-        until(&mut router, &|status| *status == LinkStatus::Connected);
-        crate::dial::NO_THREADS.set(true);
-        router = None;
-        until(
-            &mut router,
-            &|status| matches!(status, LinkStatus::Unreachable { reason, .. } if reason.contains("thread")),
-        );
-        router = listen(&endpoint);
-        assert!(router.is_some(), "a router");
-        crate::dial::NO_THREADS.set(false);
-        until(&mut router, &|status| *status == LinkStatus::Connected);
-    }
-
-    #[test]
-    fn connections_that_another_peer_takes_are_made_anew_ever_later_unless_they_lasted() {
-        use crate::LinkOptions;
-        use crate::options::RouterOptions;
-        use crate::router::Router;
-
-        let context = Context::new().expect("a context");
-        let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
-        let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
-        let mut router = Router::bind(&context, "tcp://127.0.0.1:*", options).expect("a router");
-        let endpoint = crate::RouterLink::endpoint(&router);
-        let connect = || {
-            let options = DealerOptions { link: link.clone(), keys: None };
-            Dealer::connect(&context, &endpoint, b"name", options).expect("a dealer")
-        };
-        let mut until = |dealer: &mut Dealer, wanted: &LinkStatus| {
-            for _ in 0..1000 {
-                crate::RouterLink::wait(&mut router, Some(Duration::from_millis(1))).expect("it goes on");
-                assert_eq!(crate::RouterLink::try_receive(&mut router).expect("it goes on"), None);
-                dealer.wait(Some(Duration::from_millis(1)), false).expect("it goes on");
-                assert_eq!(dealer.try_receive().expect("it goes on"), None);
-                if std::iter::from_fn(|| dealer.next_status()).any(|status| status == *wanted) {
-                    return;
-                }
-            }
-            panic!("never {wanted:?}");
-        };
-        let mut dealer = connect();
-        for lost in 1..4 {
-            until(&mut dealer, &LinkStatus::Connected);
-            let mut rival = connect();
-            until(&mut rival, &LinkStatus::Connected);
-            until(&mut dealer, &LinkStatus::Disconnected);
-            assert_eq!(dealer.failed_rounds, lost);
-        }
-        dealer.lasted();
-        assert_eq!(dealer.failed_rounds, 1, "it begins with short pauses again");
-        until(&mut dealer, &LinkStatus::Connected);
-    }
-}
+mod tests;
