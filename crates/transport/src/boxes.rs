@@ -37,24 +37,30 @@ impl Work {
 /// Where an owner finds what was done for its connections.
 #[derive(Clone)]
 pub(crate) struct Tray {
-    done: Arc<(Mutex<Vec<(u64, Done)>>, Condvar)>,
+    shelf: Arc<Shelf>,
     waker: Waker,
+}
+
+/// What was done, each with the number of its connection.
+#[derive(Default)]
+struct Shelf {
+    done: Mutex<Vec<(u64, Done)>>,
+    news: Condvar,
 }
 
 impl Tray {
     pub(crate) fn new(waker: Waker) -> Self {
-        Self { done: Arc::default(), waker }
+        Self { shelf: Arc::default(), waker }
     }
 
     /// What was done since the last time, each with the number of its connection.
     pub(crate) fn take(&self) -> Vec<(u64, Done)> {
-        std::mem::take(&mut *lock(&self.done.0))
+        std::mem::take(&mut *lock(&self.shelf.done))
     }
 
     /// Waits for a frame that is being sealed for one connection. For those whose owner has gone.
     pub(crate) fn wait_for_sealed(&self, connection: u64, until: Instant) -> Option<Vec<u8>> {
-        let (done, news) = &*self.done;
-        let mut done = lock(done);
+        let mut done = lock(&self.shelf.done);
         loop {
             let is_it = |(number, done): &(u64, Done)| *number == connection && matches!(done, Done::Sealed(_));
             if let Some(found) = done.iter().position(is_it)
@@ -63,13 +69,13 @@ impl Tray {
                 return Some(bytes);
             }
             let left = until.checked_duration_since(clock::now())?;
-            done = news.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner).0;
+            done = self.shelf.news.wait_timeout(done, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn put(&self, connection: u64, done: Done) {
-        lock(&self.done.0).push((connection, done));
-        self.done.1.notify_all();
+        lock(&self.shelf.done).push((connection, done));
+        self.shelf.news.notify_all();
         self.waker.wake();
     }
 }

@@ -20,6 +20,8 @@ mod dealer;
 mod dial;
 mod endpoint;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod keys;
 mod linger;
 mod link;

@@ -1,6 +1,6 @@
 //! What closed links still have to send: it leaves on a thread of its own, for a bounded time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -15,6 +15,10 @@ const LINGER_MAX: Duration = Duration::from_secs(30);
 /// Room for what the other side still says, which nobody reads any more.
 const SCRATCH_BYTES: usize = 16 * 1024;
 
+/// How long the other side has to close in turn once the system has everything. A peer that does not is frozen, or far away; the
+/// system goes on to send what it has all the same.
+const PARTING: Duration = Duration::from_millis(500);
+
 /// At most so much is read of a connection before others have their turn.
 const READS_MAX: usize = 64;
 
@@ -22,10 +26,12 @@ const READS_MAX: usize = 64;
 /// closed before it had read everything, the system would break the connection off and throw away what is on its way.
 ///
 /// The connections come with the numbers under which the tray knows them.
-pub(crate) fn see_off(mut connections: Vec<(u64, Connection)>, tray: &Tray, linger: Duration) {
+pub(crate) fn see_off(connections: Vec<(u64, Connection)>, tray: &Tray, linger: Duration) {
     let until = clock::now() + linger.min(LINGER_MAX);
+    let mut connections: Vec<Parting> =
+        connections.into_iter().map(|(number, connection)| Parting { number, connection, until }).collect();
     let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
-    for (number, connection) in &mut connections {
+    for Parting { number, connection, .. } in &mut connections {
         if connection.engine.waits_for_seal()
             && let Some(bytes) = tray.wait_for_sealed(*number, until)
         {
@@ -33,45 +39,57 @@ pub(crate) fn see_off(mut connections: Vec<(u64, Connection)>, tray: &Tray, ling
         }
     }
     loop {
-        connections.retain_mut(|(_, connection)| step(connection, &mut scratch).is_ok());
-        let left = until.saturating_duration_since(clock::now());
-        if connections.is_empty() || left.is_zero() {
+        let now = clock::now();
+        connections.retain_mut(|parting| parting.step(now, &mut scratch).is_ok() && parting.until > now);
+        let Some(next) = connections.iter().map(|parting| parting.until).min() else {
             return;
-        }
+        };
         let mut descriptors: Vec<PollFd<'_>> = connections
             .iter()
-            .map(|(_, connection)| {
+            .map(|Parting { connection, .. }| {
                 let writes = if connection.engine.has_output() { PollFlags::OUT } else { PollFlags::empty() };
                 PollFd::from_borrowed_fd(connection.fd(), PollFlags::IN | writes)
             })
             .collect();
-        if sleep(&mut descriptors, Some(left)).is_err() {
+        if sleep(&mut descriptors, Some(next.saturating_duration_since(now))).is_err() {
             return;
         }
     }
 }
 
-/// Whatever a connection can do now. An end of any kind is the end.
-fn step(connection: &mut Connection, scratch: &mut Vec<u8>) -> Result<(), End> {
-    loop {
-        // What was not asked of the other thread yet is done here: nobody else waits.
-        if let Some(sealing) = connection.engine.take_sealing() {
-            connection.engine.sealed(sealing.seal());
+/// A connection that is being seen off.
+struct Parting {
+    number: u64,
+    connection: Connection,
+    /// When it is closed, whatever is left.
+    until: Instant,
+}
+
+impl Parting {
+    /// Whatever the connection can do now. An end of any kind is the end.
+    fn step(&mut self, now: Instant, scratch: &mut Vec<u8>) -> Result<(), End> {
+        let connection = &mut self.connection;
+        loop {
+            // What was not asked of the other thread yet is done here: nobody else waits.
+            if let Some(sealing) = connection.engine.take_sealing() {
+                connection.engine.sealed(sealing.seal());
+            }
+            match connection.flush()? {
+                Flushed::All => {
+                    connection.shut();
+                    self.until = self.until.min(now + PARTING);
+                    break;
+                }
+                Flushed::Blocked => break,
+                Flushed::Waits if connection.engine.has_sealing() => {}
+                Flushed::Waits => break,
+            }
         }
-        match connection.flush()? {
-            Flushed::All => {
-                connection.shut();
+        for _ in 0..READS_MAX {
+            if connection.read(scratch)? == Input::Nothing {
                 break;
             }
-            Flushed::Blocked => break,
-            Flushed::Waits if connection.engine.has_sealing() => {}
-            Flushed::Waits => break,
         }
+        Ok(())
     }
-    for _ in 0..READS_MAX {
-        if connection.read(scratch)? == Input::Nothing {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use crate::keys::{KeyPair, PublicKey};
 pub const QUEUE_MESSAGES: u32 = 10_000;
 
 /// Bytes of large frames that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
-/// always taken where nothing waits. libzmq counts messages only, and 10,000 results are more than any memory has. What the
+/// always taken where nothing waits. 10,000 results are more than any memory has. What the
 /// broker could not hand to a client is asked for again.
 pub const QUEUE_BYTES: usize = 256 << 20;
 
@@ -19,14 +19,12 @@ pub const QUEUE_BYTES: usize = 256 << 20;
 /// nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`].
 pub const QUEUE_BYTES_TOTAL: usize = 1 << 30;
 
-/// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
+/// Bytes in one frame, and in all frames of one message together. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
 pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Frames in one message after the routing id. The longest message of the protocol has eight.
 ///
-/// What is beyond it is thrown away only when the message has come to its end: libzmq hands over, and counts, whole messages.
-/// A peer that never ends one makes the process keep all its frames. Nothing here bounds that; whoever cannot trust its peers
-/// needs keys, and a limit of the system for the process.
+/// What is beyond it is thrown away as it comes.
 pub const FRAMES_MAX: usize = 16;
 
 /// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need some seconds on a busy
@@ -40,11 +38,10 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// peer that reads nothing for so long although it is sent something. A flow on which nothing is sent is probed by TCP itself,
 /// and is found dead 30 s after its last byte.
 ///
-/// The heartbeats of ZeroMQ are not used: they cut a connection on which one large frame takes long, and one whose messages
-/// wait for a busy receiver, because the answer to a heartbeat waits behind them. A peer that is frozen, or gone behind a proxy,
-/// is found out above this: by the keepalives of workers, and by clients whose requests have no answer. Peers may send
-/// heartbeats all the same, and are answered; that libzmq 4.3.5 ends the whole process over one where the connection broke off
-/// while its input was stopped is mended in `build/patch.rs`.
+/// The heartbeats of ZeroMQ are not sent: where a peer's library has stopped to read because its program is busy, the answer
+/// waits behind the messages, and a line would be cut that is only busy. A peer that is frozen, or gone behind a proxy, is found
+/// out above this: by the keepalives of workers, and by clients whose requests have no answer. Peers may send heartbeats all the
+/// same, and are answered.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.
@@ -71,9 +68,7 @@ pub struct LinkOptions {
     pub send_queue_bytes: usize,
     /// Bytes of large frames that wait to be sent, for all peers.
     pub send_queue_bytes_total: usize,
-    /// Messages that wait to be received, per peer; beyond it the peer is slowed down by TCP.
-    pub receive_queue: u32,
-    /// Bytes in one frame; a peer that exceeds it is disconnected.
+    /// Bytes in one frame, and in all frames of one message; a peer that exceeds it is disconnected.
     pub frame_bytes_max: u64,
     /// Frames in one message after the routing id; the rest is cut off.
     pub frames_max: usize,
@@ -97,7 +92,6 @@ impl Default for LinkOptions {
             send_queue: QUEUE_MESSAGES,
             send_queue_bytes: QUEUE_BYTES,
             send_queue_bytes_total: QUEUE_BYTES_TOTAL,
-            receive_queue: QUEUE_MESSAGES,
             frame_bytes_max: FRAME_BYTES_MAX,
             frames_max: FRAMES_MAX,
             handshake_timeout: HANDSHAKE_TIMEOUT,

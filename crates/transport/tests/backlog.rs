@@ -14,7 +14,7 @@ const SYSTEM_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn link() -> LinkOptions {
-    LinkOptions { send_queue_bytes: QUEUE_BYTES, receive_queue: 4, ..LinkOptions::default() }
+    LinkOptions { send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() }
 }
 
 fn router(context: &Context) -> Router {

@@ -44,7 +44,7 @@ struct Tcp {
 
 impl Tcp {
     fn link() -> LinkOptions {
-        LinkOptions { send_queue: SMALL_QUEUE, receive_queue: SMALL_QUEUE, ..LinkOptions::default() }
+        LinkOptions { send_queue: SMALL_QUEUE, ..LinkOptions::default() }
     }
 }
 
@@ -185,7 +185,7 @@ fn big_frames_travel_intact_both_ways(world: &dyn World) {
         assert!(rig.told(0).frames == message, "size {size} towards the dealer");
     }
     // Small ones that follow keep their place.
-    rig.dealer(0).try_send(&[big.clone()]).unwrap();
+    rig.dealer(0).try_send(std::slice::from_ref(&big)).unwrap();
     rig.dealer(0).try_send(&frames(&["small"])).unwrap();
     rig.dealer(0).try_send(&[big.slice(1..), big.slice(..very_large)]).unwrap();
     rig.dealer(0).try_send(&frames(&["last"])).unwrap();

@@ -9,8 +9,6 @@ use bytes::Bytes;
 use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions, SendError};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Messages of one peer that the router of these tests keeps.
-const QUEUE: u32 = 100;
 /// Bytes that it keeps for one peer.
 const QUEUE_BYTES: usize = 4 << 20;
 /// A peer that cannot send anything for so long has filled all queues on the way.
@@ -113,7 +111,7 @@ fn with_turns<T: Send>(router: &mut Router, what: impl FnOnce() -> T + Send) -> 
 }
 
 fn router(context: &Context) -> Router {
-    let link = LinkOptions { receive_queue: QUEUE, send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() };
+    let link = LinkOptions { send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() };
     Router::bind(context, "tcp://127.0.0.1:0", RouterOptions { link, ..RouterOptions::default() }).unwrap()
 }
 

@@ -91,7 +91,7 @@ fn a_worker_with_more_to_say_than_its_link_takes_notices_that_the_broker_is_gone
     runtime().block_on(async {
         let context = Context::new().expect("a context");
         // Little room, so that the worker has to keep most of it.
-        let link = LinkOptions { send_queue: 100, receive_queue: 100, ..LinkOptions::default() };
+        let link = LinkOptions { send_queue: 100, ..LinkOptions::default() };
         let mut router = listen(&context, "tcp://127.0.0.1:*", &link);
         let endpoint = router.endpoint();
         let options = DealerOptions { link: link.clone(), keys: None };
