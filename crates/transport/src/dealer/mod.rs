@@ -5,8 +5,10 @@
 
 mod attempt;
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,8 @@ const SCRATCH_BYTES: usize = 32 * 1024;
 
 /// A [`DealerLink`] over TCP or a local socket.
 pub struct Dealer {
+    /// Not `Sync`: a link has one owner.
+    one_owner: PhantomData<Cell<()>>,
     context: Context,
     endpoint: Endpoint,
     routing_id: Bytes,
@@ -107,6 +111,7 @@ impl Dealer {
         let waker = Waker::new()?;
         let now = clock::now();
         let mut dealer = Self {
+            one_owner: PhantomData,
             context: context.clone(),
             endpoint,
             routing_id: Bytes::copy_from_slice(routing_id),
@@ -143,7 +148,7 @@ impl Dealer {
                 Phase::Resolving(dial) => match dial.candidates() {
                     None => return,
                     Some(Ok(candidates)) => self.begin_round(candidates, now),
-                    Some(Err(error)) => self.give_up_round(&error.to_string(), now),
+                    Some(Err(error)) => self.give_up_round(&error, now),
                 },
                 Phase::Connecting { socket, until } => match connected(socket) {
                     None if *until > now => return,
@@ -181,13 +186,13 @@ impl Dealer {
         if !self.endpoint.needs_resolver() {
             match self.endpoint.candidates() {
                 Ok(candidates) => self.begin_round(candidates, now),
-                Err(error) => self.give_up_round(&error.to_string(), now),
+                Err(error) => self.give_up_round(&error, now),
             }
             return;
         }
         match Dial::start(&self.endpoint, self.waker.clone()) {
             Ok(dial) => self.phase = Phase::Resolving(dial),
-            Err(error) => self.give_up_round(&error.to_string(), now),
+            Err(error) => self.give_up_round(&error, now),
         }
     }
 
@@ -198,8 +203,9 @@ impl Dealer {
     }
 
     /// There was nothing to try.
-    fn give_up_round(&mut self, reason: &str, now: Instant) {
-        self.report(LinkStatus::Unreachable { endpoint: self.endpoint.to_string(), reason: reason.to_owned() });
+    fn give_up_round(&mut self, reason: &dyn fmt::Display, now: Instant) {
+        let endpoint = self.endpoint.to_string();
+        self.report(LinkStatus::Unreachable { endpoint, reason: reason.to_string() });
         self.next_round(self.options.link.reconnect_delay_max, now);
     }
 
@@ -222,7 +228,7 @@ impl Dealer {
                 }
                 // The process has no more descriptors, or the system no memory; they may have some later.
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
-                    self.give_up_round(&std::io::Error::from(errno).to_string(), now);
+                    self.give_up_round(&std::io::Error::from(errno), now);
                     return;
                 }
                 Err(_) => self.failure = self.failure.or(Some(Failure::Unreachable)),
@@ -257,8 +263,7 @@ impl Dealer {
         let link = &self.options.link;
         let limits = Limits { bytes_max: link.frame_bytes_max, frames_max: link.frames_max };
         let until = now + link.handshake_timeout;
-        let nothing = Phase::Pausing { until: now };
-        if let Phase::Connecting { socket, .. } = std::mem::replace(&mut self.phase, nothing) {
+        if let Phase::Connecting { socket, .. } = std::mem::replace(&mut self.phase, Phase::Ended) {
             let connection = Box::new(Connection::new(socket, Engine::new(role, limits)));
             self.phase = Phase::Shaking { connection, until };
             self.blocked = false;
@@ -336,8 +341,7 @@ impl Dealer {
     }
 
     fn arrive(&mut self) {
-        let nothing = Phase::Ended;
-        if let Phase::Shaking { connection, .. } = std::mem::replace(&mut self.phase, nothing) {
+        if let Phase::Shaking { connection, .. } = std::mem::replace(&mut self.phase, Phase::Ended) {
             self.phase = Phase::Open(connection);
             self.candidates.clear();
             self.failure = None;

@@ -2,8 +2,10 @@
 
 mod peers;
 
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::marker::PhantomData;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,6 +55,8 @@ const LISTENERS: u64 = u64::MAX - 64;
 
 /// A [`RouterLink`] over TCP or a local socket.
 pub struct Router {
+    /// Not `Sync`: a link has one owner.
+    one_owner: PhantomData<Cell<()>>,
     context: Context,
     listeners: Listeners,
     keys: Option<Arc<KeyPair>>,
@@ -106,6 +110,7 @@ impl Router {
             watched(poller.add(listener.as_fd(), LISTENERS + number as u64, reads))?;
         }
         Ok(Self {
+            one_owner: PhantomData,
             context: context.clone(),
             listeners,
             keys: options.keys.map(Arc::new),
