@@ -4,16 +4,16 @@
 //! a denial does not end all further tries, and nothing gets into a new connection before its owner knows of it.
 
 mod attempt;
+mod watch;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use self::attempt::{Failure, connected, pause, understand};
@@ -27,7 +27,6 @@ use crate::error::{LinkError, SendError};
 use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
 use crate::listen::start_to_connect;
 use crate::options::{DealerOptions, RECONNECT_LINGER};
-use crate::sleep::{has_news, sleep};
 use crate::waker::Waker;
 use crate::zmtp::{Engine, Happening, Limits, Role, Room};
 
@@ -448,41 +447,6 @@ impl Dealer {
         // Half of the room, so that a large message is not tried for each small one that leaves.
         let half = Room { messages: messages.div_ceil(2), large_bytes: large_bytes / 2 };
         self.announced && (!self.refused || connection.engine.has_room(1, half))
-    }
-
-    /// Sleeps until something happens to the connection, a producer wakes the owner, or the time is over. Whether the owner was
-    /// woken.
-    fn sleep(&mut self, until: Option<Instant>, now: Instant) -> Result<bool, LinkError> {
-        let (watched, deadline) = match &self.phase {
-            Phase::Pausing { until } => (None, Some(*until)),
-            Phase::Resolving(_) | Phase::Ended => (None, None),
-            Phase::Connecting { socket, until } => (Some((socket.as_fd(), PollFlags::OUT)), Some(*until)),
-            Phase::Shaking { connection, until } => (Some((connection.fd(), self.wants(connection))), Some(*until)),
-            Phase::Open(connection) => (Some((connection.fd(), self.wants(connection))), None),
-        };
-        let sleeper = self.waker.sleeper();
-        let (fd, flags) = watched.unwrap_or((sleeper, PollFlags::IN));
-        let mut descriptors = [PollFd::from_borrowed_fd(sleeper, PollFlags::IN), PollFd::from_borrowed_fd(fd, flags)];
-        let count = if flags.is_empty() || watched.is_none() { 1 } else { 2 };
-        let next = [until, deadline].into_iter().flatten().min();
-        sleep(&mut descriptors[..count], next.map(|next| next.saturating_duration_since(now)))?;
-        let [woken, news] = [has_news(&descriptors[0]), has_news(&descriptors[1])];
-        let revents = descriptors[1].revents();
-        if count == 2 && news && matches!(self.phase, Phase::Open(_)) {
-            let ended = PollFlags::ERR | PollFlags::HUP;
-            self.readable |= revents.intersects(PollFlags::IN | ended);
-            if self.blocked && revents.intersects(PollFlags::OUT | ended) {
-                self.blocked = false;
-            }
-        }
-        Ok(woken && self.waker.take())
-    }
-
-    fn wants(&self, connection: &Connection) -> PollFlags {
-        let mut flags = PollFlags::empty();
-        flags.set(PollFlags::IN, connection.engine.reads());
-        flags.set(PollFlags::OUT, self.blocked);
-        flags
     }
 }
 
