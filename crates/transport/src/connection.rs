@@ -12,6 +12,14 @@ use crate::zmtp::{Broken, Engine, SLICES_MAX};
 /// At most so much is written, or read of one long frame, before others have their turn.
 const TURN_BYTES: usize = 1024 * 1024;
 
+/// A peer that has gone is an error, no signal.
+#[cfg(not(target_vendor = "apple"))]
+const FLAGS: SendFlags = SendFlags::NOSIGNAL;
+
+/// There, the socket is made so.
+#[cfg(target_vendor = "apple")]
+const FLAGS: SendFlags = SendFlags::empty();
+
 /// From so many missing bytes on, a frame is read to where it stays.
 const DIRECT_BYTES: usize = 32 * 1024;
 
@@ -86,7 +94,7 @@ impl Connection {
             };
             let all: usize = slices.iter().map(|slice| slice.len()).sum();
             let sent = if slices.len() == 1 {
-                rustix::net::send(&self.socket, first, SendFlags::NOSIGNAL)
+                rustix::net::send(&self.socket, first, FLAGS)
             } else {
                 send_all(&self.socket, &slices)
             };
@@ -153,7 +161,7 @@ impl Connection {
 }
 
 fn send_all(socket: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
-    sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+    sendmsg(socket, slices, &mut SendAncillaryBuffer::default(), FLAGS)
 }
 
 /// Reads at most `room` bytes to the end of a list that has the capacity for them.

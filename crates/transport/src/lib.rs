@@ -7,8 +7,8 @@
 //! Reading order: `link` (what an owner may do), `options` (every bound and its reason), `waker`, `router` and `dealer`,
 //! `memory` (the same without a network, for tests), `admission`, `keys` and `certificate`. `zmtp` is what goes over the wire;
 //! `connection` joins it with a socket of the system, `listen`, `dial` and `endpoint` make those, `poller` and `sleep` wait for
-//! them. `boxes` and `linger` are the two things that happen on other threads: large encryption, and what a closed link still
-//! has to send.
+//! them. `boxes`, `linger` and `dial` are what happens on other threads: large encryption, what a closed link still has to send,
+//! and the resolver.
 
 mod admission;
 mod boxes;

@@ -31,6 +31,8 @@ pub(crate) fn see_off(connections: Vec<(u64, Connection)>, tray: &Tray, linger: 
     let mut connections: Vec<Parting> =
         connections.into_iter().map(|(number, connection)| Parting { number, connection, until }).collect();
     let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
+    let now = clock::now();
+    connections.retain_mut(|parting| parting.step(now, &mut scratch).is_ok());
     for Parting { number, connection, .. } in &mut connections {
         if connection.engine.waits_for_seal()
             && let Some(bytes) = tray.wait_for_sealed(*number, until)

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+#[cfg(not(target_vendor = "apple"))]
+use rustix::net::acceptfrom_with;
 use rustix::net::{
-    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, connect, getsockname,
-    listen, socket_with, sockopt,
+    AddressFamily, SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen,
+    socket_with, sockopt,
 };
 
 use crate::endpoint::{Address, Endpoint};
@@ -23,7 +25,28 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_COUNT: u32 = 3;
 
 /// How new sockets are: they do not block, and programs that are started do not inherit them.
+#[cfg(not(target_vendor = "apple"))]
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// There, sockets are made so afterwards.
+#[cfg(target_vendor = "apple")]
+const FLAGS: SocketFlags = SocketFlags::empty();
+
+/// Makes a socket what [`FLAGS`] say, where the system does not do so when it makes one.
+fn made(socket: OwnedFd) -> Result<OwnedFd, Errno> {
+    #[cfg(target_vendor = "apple")]
+    {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        sockopt::set_socket_nosigpipe(&socket, true)?;
+    }
+    Ok(socket)
+}
+
+/// A new socket.
+fn new_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    made(socket_with(family, SocketType::STREAM, FLAGS, None)?)
+}
 
 /// Where a broker listens.
 pub(crate) struct Listeners {
@@ -85,7 +108,11 @@ pub(crate) fn listen_at(endpoint: &Endpoint) -> Result<Listeners, LinkError> {
 
 /// Takes a connection that waits, and tells where it comes from: an address without port, or nothing for a local one.
 pub(crate) fn accept(listener: &OwnedFd, options: &LinkOptions) -> Result<(OwnedFd, String), Errno> {
+    #[cfg(not(target_vendor = "apple"))]
     let (socket, from) = acceptfrom_with(listener, FLAGS)?;
+    #[cfg(target_vendor = "apple")]
+    let (socket, from) = rustix::net::acceptfrom(listener)?;
+    let socket = made(socket)?;
     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
     let Some(from) = from else {
         return Ok((socket, String::new()));
@@ -103,12 +130,12 @@ pub(crate) fn start_to_connect(address: &Address, options: &LinkOptions) -> Resu
     };
     match address {
         Address::Path(text) => {
-            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+            let socket = new_socket(AddressFamily::UNIX)?;
             connecting(connect(&socket, &unix(text)?))?;
             Ok(socket)
         }
         Address::Tcp(address) => {
-            let socket = socket_with(family(*address), SocketType::STREAM, FLAGS, None)?;
+            let socket = new_socket(family(*address))?;
             tune(&socket, options);
             connecting(connect(&socket, address))?;
             Ok(socket)
@@ -118,7 +145,7 @@ pub(crate) fn start_to_connect(address: &Address, options: &LinkOptions) -> Resu
 }
 
 fn listen_on(address: SocketAddr) -> Result<OwnedFd, Errno> {
-    let socket = socket_with(family(address), SocketType::STREAM, FLAGS, None)?;
+    let socket = new_socket(family(address))?;
     // The port of a broker that has just ended is not free to others for a while.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
@@ -131,7 +158,7 @@ fn listen_on(address: SocketAddr) -> Result<OwnedFd, Errno> {
 
 fn listen_locally(text: &str) -> Result<OwnedFd, Errno> {
     let address = unix(text)?;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    let socket = new_socket(AddressFamily::UNIX)?;
     let mut bound = bind(&socket, &address);
     if bound == Err(Errno::ADDRINUSE)
         && let Some(file) = file_of(text)
@@ -150,7 +177,7 @@ fn is_left_behind(file: &Path, address: &SocketAddrUnix) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(file).is_ok_and(|metadata| metadata.file_type().is_socket());
     let refused = || {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let socket = new_socket(AddressFamily::UNIX)?;
         connect(&socket, address)
     };
     is_socket && refused() == Err(Errno::CONNREFUSED)

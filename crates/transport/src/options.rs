@@ -10,12 +10,12 @@ use crate::keys::{KeyPair, PublicKey};
 /// in flight with an event or two each fits; a peer that stopped reading holds at most this many.
 pub const QUEUE_MESSAGES: u32 = 10_000;
 
-/// Bytes of large frames that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
+/// Bytes of large messages, those of 8 KiB and more, that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
 /// always taken where nothing waits. 10,000 results are more than any memory has. What the
 /// broker could not hand to a client is asked for again.
 pub const QUEUE_BYTES: usize = 256 << 20;
 
-/// The same for all peers of one socket, but for the first frames of a peer to which nothing else is lent. Peers that read
+/// The same for all peers of one socket, but for the first message to a peer for which nothing waits. Peers that read
 /// nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`].
 pub const QUEUE_BYTES_TOTAL: usize = 1 << 30;
 
@@ -30,6 +30,10 @@ pub const FRAMES_MAX: usize = 16;
 /// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need some seconds on a busy
 /// host, and one that is given up half-way was work for nothing.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Connections to a router that have not finished their handshake. While there are so many, the oldest makes room for the next one
+/// if it had two seconds; else the next one waits in the system.
+pub const HANDSHAKES: usize = 4096;
 
 /// From the first packet to the TCP connection, for each address that a name has.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -64,9 +68,9 @@ pub const BACKLOG: u32 = 4096;
 pub struct LinkOptions {
     /// Messages that wait to be sent, per peer.
     pub send_queue: u32,
-    /// Bytes of large frames that wait to be sent, per peer.
+    /// Bytes of large messages that wait to be sent, per peer.
     pub send_queue_bytes: usize,
-    /// Bytes of large frames that wait to be sent, for all peers.
+    /// Bytes of large messages that wait to be sent, for all peers.
     pub send_queue_bytes_total: usize,
     /// Bytes in one frame, and in all frames of one message; a peer that exceeds it is disconnected.
     pub frame_bytes_max: u64,
@@ -74,6 +78,8 @@ pub struct LinkOptions {
     pub frames_max: usize,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
+    /// Handshakes under way, of a router.
+    pub handshakes: usize,
     /// Time for a TCP connection, per address.
     pub connect_timeout: Duration,
     /// Time that sent data may stay without acknowledgement.
@@ -95,6 +101,7 @@ impl Default for LinkOptions {
             frame_bytes_max: FRAME_BYTES_MAX,
             frames_max: FRAMES_MAX,
             handshake_timeout: HANDSHAKE_TIMEOUT,
+            handshakes: HANDSHAKES,
             connect_timeout: CONNECT_TIMEOUT,
             unacknowledged_timeout: UNACKNOWLEDGED_TIMEOUT,
             reconnect_delay_first: RECONNECT_DELAY_FIRST,

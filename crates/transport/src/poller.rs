@@ -13,6 +13,7 @@ use crate::sleep::has_news;
 use crate::sleep::sleep;
 
 /// News that are taken at once; the rest is there the next time.
+#[cfg(target_os = "linux")]
 const EVENTS_MAX: usize = 256;
 
 /// The system counts a sleep in milliseconds and rounds up. A sleep below this is measured exactly, at the price of one more
@@ -107,6 +108,8 @@ mod linux {
 
     fn flags(interest: Interest) -> epoll::EventFlags {
         let mut flags = epoll::EventFlags::empty();
+        // An end is told even to those who want nothing; once is enough, until they want something again.
+        flags.set(epoll::EventFlags::ONESHOT, interest == Interest::default());
         flags.set(epoll::EventFlags::IN, interest.reads);
         flags.set(epoll::EventFlags::OUT, interest.writes);
         flags
@@ -123,7 +126,7 @@ mod portable {
     use std::collections::BTreeMap;
     use std::os::fd::{AsRawFd, RawFd};
 
-    use super::{AsFd, BorrowedFd, Duration, EVENTS_MAX, Errno, Event, Interest, LinkError, OwnedFd};
+    use super::{AsFd, BorrowedFd, Duration, Errno, Event, Interest, LinkError, OwnedFd};
     use super::{PollFd, PollFlags, has_news, sleep};
 
     /// Many sockets to sleep for.
@@ -162,10 +165,9 @@ mod portable {
 
         /// Sleeps until there are news or the time is over.
         pub(crate) fn wait(&mut self, timeout: Option<Duration>, news: &mut Vec<Event>) -> Result<(), LinkError> {
-            let mut descriptors: Vec<PollFd<'_>> = self
-                .watched
-                .values()
-                .map(|(own, _, interest)| {
+            let watched = || self.watched.iter().filter(|(_, (_, _, interest))| *interest != Interest::default());
+            let mut descriptors: Vec<PollFd<'_>> = watched()
+                .map(|(_, (own, _, interest))| {
                     let mut flags = PollFlags::empty();
                     flags.set(PollFlags::IN, interest.reads);
                     flags.set(PollFlags::OUT, interest.writes);
@@ -174,8 +176,8 @@ mod portable {
                 .collect();
             sleep(&mut descriptors, timeout)?;
             let ended = PollFlags::ERR | PollFlags::HUP;
-            let found = self.watched.keys().zip(&descriptors).filter(|(_, descriptor)| has_news(descriptor));
-            news.extend(found.take(EVENTS_MAX).map(|(key, descriptor)| Event {
+            let found = watched().zip(&descriptors).filter(|(_, descriptor)| has_news(descriptor));
+            news.extend(found.map(|((key, _), descriptor)| Event {
                 key: *key,
                 readable: descriptor.revents().intersects(PollFlags::IN | ended),
                 writable: descriptor.revents().intersects(PollFlags::OUT | ended),
@@ -221,8 +223,18 @@ mod tests {
                     poller.wait(Some(Duration::ZERO), &mut news).unwrap();
                     assert_eq!(news, []);
                     drop(one);
-                    poller.wait(None, &mut news).unwrap();
-                    assert_eq!(news, [Event { key: 7, readable: true, writable: true }]);
+                    // The end is told at most once to those who want nothing ...
+                    poller.wait(Some(Duration::ZERO), &mut news).unwrap();
+                    news.clear();
+                    poller.wait(Some(Duration::ZERO), &mut news).unwrap();
+                    assert_eq!(news, []);
+                    // ... and to the others until they close.
+                    poller.change(other.as_fd(), 7, reads).unwrap();
+                    for _ in 0..2 {
+                        poller.wait(None, &mut news).unwrap();
+                        assert!(news[0].readable);
+                        news.clear();
+                    }
                     poller.forget(7);
                     drop(other);
                     news.clear();

@@ -6,7 +6,9 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions, SendError};
+use norfab_transport::{
+    Context, Dealer, DealerLink, DealerOptions, LinkOptions, LinkStatus, Router, RouterLink, RouterOptions, SendError,
+};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Bytes that it keeps for one peer.
@@ -258,4 +260,65 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten() {
     assert!(!is_open(&inode), "its descriptor is kept");
     newer.say("here");
     hear(&mut router, "here");
+}
+
+#[test]
+fn silent_peers_keep_nobody_out() {
+    const SILENT: usize = 8;
+    let context = Context::new().unwrap();
+    let link = LinkOptions { handshakes: SILENT, handshake_timeout: 10 * DEADLINE, ..LinkOptions::default() };
+    let options = RouterOptions { link, ..RouterOptions::default() };
+    let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
+    let endpoint = router.endpoint();
+    let silent: Vec<TcpStream> =
+        (0..SILENT).map(|_| TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap()).collect();
+    let mut peer = Peer::connect(&mut router, b"peer");
+    peer.say("here");
+    hear(&mut router, "here");
+    drop(silent);
+}
+
+/// A listener that shakes hands by hand, as the ROUTER of a broker.
+fn shakes_hands_as_router(listener: &std::net::TcpListener) -> Peer {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+    greeting.resize(64, 0);
+    stream.write_all(&greeting).unwrap();
+    stream.read_exact(&mut greeting).unwrap();
+    let mut peer = Peer { stream };
+    peer.command(b"\x05READY\x0bSocket-Type\0\0\0\x06ROUTER");
+    assert!(peer.reads_command().starts_with(b"\x05READY"));
+    peer
+}
+
+#[test]
+fn last_words_of_a_broker_are_heard_by_one_who_cannot_answer_any_more() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    let context = Context::new().unwrap();
+    let mut dealer = Dealer::connect(&context, &endpoint, b"worker", DealerOptions::default()).unwrap();
+    let broker = std::thread::spawn(move || shakes_hands_as_router(&listener));
+    let until = Instant::now() + DEADLINE;
+    while dealer.next_status() != Some(LinkStatus::Connected) {
+        assert!(Instant::now() < until);
+        dealer.wait(Some(Duration::from_millis(10)), false).unwrap();
+    }
+    let mut broker = broker.join().unwrap();
+    broker.say("last words");
+    broker.reset();
+    let mut heard = Vec::new();
+    loop {
+        // Before anything is read, so that the failure to speak is noticed first.
+        dealer.try_send(&[Bytes::from("an answer")]).ok();
+        dealer.wait(Some(Duration::from_millis(10)), false).unwrap();
+        while let Some(received) = dealer.try_receive().unwrap() {
+            heard.extend(received.frames);
+        }
+        if dealer.next_status() == Some(LinkStatus::Disconnected) {
+            break;
+        }
+        assert!(Instant::now() < until);
+    }
+    assert_eq!(heard, ["last words"]);
 }

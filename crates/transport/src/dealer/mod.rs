@@ -28,7 +28,7 @@ use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason};
 use crate::listen::start_to_connect;
 use crate::options::{DealerOptions, RECONNECT_LINGER};
 use crate::waker::Waker;
-use crate::zmtp::{Engine, Happening, Limits, Role, Room};
+use crate::zmtp::{Engine, Happening, Limits, Role, Room, large_bytes};
 
 /// Routing ids have 1 to 255 bytes.
 const ROUTING_ID_BYTES_MAX: usize = 255;
@@ -38,6 +38,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// Statuses that nobody has read yet. Of those beyond the oldest go: the latest are the ones that matter.
 const STATUSES_MAX: usize = 16;
+
+/// Reads before the owner must wait, and what it had to say leaves.
+const READS_BEFORE_WAIT: u32 = 16;
 
 /// Room for what is read at once. A process may hold a thousand workers.
 const SCRATCH_BYTES: usize = 32 * 1024;
@@ -71,8 +74,12 @@ pub struct Dealer {
     readable: bool,
     /// The system took no more; it says when it does.
     blocked: bool,
-    /// The last message was not taken.
-    refused: bool,
+    /// The last message was not taken; its bytes, as [`large_bytes`] counts them.
+    refused: Option<usize>,
+    /// Nothing more can be said on the connection; what came in before is still read.
+    mute: bool,
+    /// Reads since the owner waited.
+    reads: u32,
     scratch: Vec<u8>,
 }
 
@@ -127,7 +134,9 @@ impl Dealer {
             inbox: VecDeque::new(),
             readable: false,
             blocked: false,
-            refused: false,
+            refused: None,
+            mute: false,
+            reads: 0,
             scratch: Vec::with_capacity(SCRATCH_BYTES),
         };
         dealer.advance(now);
@@ -209,6 +218,8 @@ impl Dealer {
     }
 
     fn fail(&mut self, failure: Failure, now: Instant) {
+        // What came with the end of a handshake that failed after all was not said to us.
+        self.inbox.clear();
         // "Refused" says more than "unreachable": at some address there was somebody.
         if !matches!(self.failure, Some(Failure::Refused(_))) {
             self.failure = Some(failure);
@@ -266,6 +277,7 @@ impl Dealer {
             let connection = Box::new(Connection::new(socket, Engine::new(role, limits)));
             self.phase = Phase::Shaking { connection, until };
             self.blocked = false;
+            self.mute = false;
             self.tray = Tray::new(self.waker.clone());
         }
     }
@@ -274,8 +286,8 @@ impl Dealer {
     fn converse(&mut self) -> Result<(), End> {
         self.flush()?;
         self.read()?;
-        // Answers of the handshake.
-        if matches!(self.phase, Phase::Shaking { .. }) { self.flush() } else { Ok(()) }
+        // Answers of the handshake, its last word among them.
+        self.flush()
     }
 
     fn connection(&mut self) -> Option<&mut Connection> {
@@ -345,13 +357,26 @@ impl Dealer {
             self.candidates.clear();
             self.failure = None;
             self.doubted = false;
-            self.refused = false;
+            self.refused = None;
             self.report(LinkStatus::Connected);
         }
     }
 
-    /// Hands what waits to the system.
+    /// Hands what waits to the system. Where that fails, what the other side said before it went is still to be read, and the
+    /// end of the connection is found behind it.
     fn flush(&mut self) -> Result<(), End> {
+        if self.mute {
+            return Ok(());
+        }
+        let flushed = self.try_flush();
+        if flushed.is_err() && matches!(self.phase, Phase::Open(_)) {
+            (self.mute, self.blocked, self.readable) = (true, false, true);
+            return Ok(());
+        }
+        flushed
+    }
+
+    fn try_flush(&mut self) -> Result<(), End> {
         loop {
             let (Phase::Shaking { connection, .. } | Phase::Open(connection)) = &mut self.phase else {
                 return Ok(());
@@ -446,7 +471,9 @@ impl Dealer {
         let Room { messages, large_bytes } = self.room();
         // Half of the room, so that a large message is not tried for each small one that leaves.
         let half = Room { messages: messages.div_ceil(2), large_bytes: large_bytes / 2 };
-        self.announced && (!self.refused || connection.engine.has_room(1, half))
+        let has_room =
+            |refused| connection.engine.has_room(refused, self.room()) && connection.engine.has_room(1, half);
+        self.announced && self.refused.is_none_or(has_room)
     }
 }
 
@@ -462,8 +489,9 @@ impl DealerLink for Dealer {
         if frames.is_empty() {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         }
-        self.refused = !connection.engine.send(frames, room);
-        if self.refused {
+        let taken = connection.engine.send(frames, room);
+        self.refused = (!taken).then(|| large_bytes(frames));
+        if !taken {
             return Err(SendError::Full);
         }
         if connection.engine.is_ahead() && !self.blocked {
@@ -473,7 +501,8 @@ impl DealerLink for Dealer {
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
-        if self.inbox.is_empty() && self.readable {
+        if self.inbox.is_empty() && self.readable && self.reads < READS_BEFORE_WAIT {
+            self.reads += 1;
             self.with_open(Self::read);
         }
         if self.inbox.is_empty() {
@@ -486,6 +515,7 @@ impl DealerLink for Dealer {
         let mut now = clock::now();
         let until = timeout.and_then(|timeout| now.checked_add(timeout));
         let (mut looked, mut woken) = (false, false);
+        self.reads = 0;
         loop {
             self.with_open(Self::collect);
             if !self.blocked {
@@ -526,12 +556,13 @@ impl DealerLink for Dealer {
         self.statuses.retain(|status| !matches!(status, LinkStatus::Connected | LinkStatus::Disconnected));
         self.failed_rounds = 0;
         let now = clock::now();
+        self.with_open(Self::flush);
+        self.inbox.clear();
+        self.readable = false;
         match &mut self.phase {
             Phase::Resolving(_) => {}
             phase => {
                 if let Phase::Open(connection) = std::mem::replace(phase, Phase::Pausing { until: now }) {
-                    self.inbox.clear();
-                    self.readable = false;
                     self.context.see_off(vec![(0, *connection)], self.tray.clone(), RECONNECT_LINGER);
                 }
             }

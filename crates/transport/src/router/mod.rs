@@ -1,5 +1,6 @@
 //! The broker's socket: a ROUTER that listens, and all its connections.
 
+mod entrance;
 mod peers;
 
 use std::cell::Cell;
@@ -23,28 +24,19 @@ use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
 use crate::keys::KeyPair;
 use crate::link::{Ready, Received, RouterLink};
-use crate::listen::{Listeners, accept, listen_at};
+use crate::listen::{Listeners, listen_at};
 use crate::options::{LinkOptions, RouterOptions};
 use crate::poller::{Event, Interest, Poller};
 use crate::waker::Waker;
-use crate::zmtp::{Broken, Engine, Happening, Limits, Role, Room, large_bytes};
-
-/// Connections that have not finished their handshake. While there are so many no more are accepted: the system keeps some
-/// thousands that wait, and peers that say nothing are gone after the handshake time-out.
-const HANDSHAKES_MAX: usize = 4096;
+use crate::zmtp::{Broken, Happening, Room, large_bytes};
 
 /// Steps of handshakes before messages have their turn again: each costs some scalar multiplications, a tenth of a
 /// millisecond, and two thousand peers that come at once should not be felt by those that are there.
 const HANDSHAKE_STEPS: usize = 16;
 
-/// Connections that are accepted before messages have their turn again.
-const ACCEPTS: usize = 64;
-
-/// A listener that could not accept for want of descriptors or memory is left alone for so long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// Connections that are read before what was answered to the first of them leaves.
+/// Connections that are read, or messages that are taken, before what was answered to the first of them leaves.
 const READS_BEFORE_FLUSH: usize = 32;
+const MESSAGES_BEFORE_FLUSH: usize = 256;
 
 /// Room for what is read at once.
 const SCRATCH_BYTES: usize = 128 * 1024;
@@ -79,6 +71,8 @@ pub struct Router {
     handshakes: VecDeque<(Instant, u64)>,
     /// How many of them are under way.
     shaking: usize,
+    /// Peers that were turned away, in the order in which they must be gone.
+    denied: VecDeque<(Instant, u64)>,
     large_bytes: usize,
     /// Whether the poller watches the listeners, and when it shall again.
     accepts: bool,
@@ -86,6 +80,7 @@ pub struct Router {
     scratch: Vec<u8>,
     news: Vec<Event>,
     reads: usize,
+    messages: usize,
 }
 
 impl Router {
@@ -127,12 +122,14 @@ impl Router {
             dirty: Vec::new(),
             handshakes: VecDeque::new(),
             shaking: 0,
+            denied: VecDeque::new(),
             large_bytes: 0,
             accepts: true,
             accepts_again: None,
             scratch: Vec::with_capacity(SCRATCH_BYTES),
             news: Vec::new(),
             reads: 0,
+            messages: 0,
         })
     }
 
@@ -142,67 +139,9 @@ impl Router {
         self.door.denials()
     }
 
-    fn accept_all(&mut self, now: Instant) {
-        for _ in 0..ACCEPTS {
-            let mut came = false;
-            for number in 0..self.listeners.sockets.len() {
-                if self.shaking >= HANDSHAKES_MAX {
-                    return;
-                }
-                match accept(&self.listeners.sockets[number], &self.options) {
-                    Ok((socket, address)) => {
-                        came = true;
-                        self.add(socket, address, now);
-                    }
-                    Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                        self.accepts_again = Some(now + ACCEPT_PAUSE);
-                        return;
-                    }
-                    // Nobody is there any more, or never was.
-                    Err(_) => {}
-                }
-            }
-            if !came {
-                return;
-            }
-        }
-    }
-
-    fn add(&mut self, socket: std::os::fd::OwnedFd, address: String, now: Instant) {
-        let role = Role::Listener { keys: self.keys.clone() };
-        let limits = Limits { bytes_max: self.options.frame_bytes_max, frames_max: self.options.frames_max };
-        let connection = Connection::new(socket, Engine::new(role, limits));
-        let key = self.peers.reserve();
-        let interest = Interest { reads: true, writes: false };
-        if self.poller.add(connection.fd(), key, interest).is_err() {
-            // The system has no more room to watch it.
-            self.peers.release(key);
-            return;
-        }
-        let until = now + self.options.handshake_timeout;
-        let peer = Peer {
-            connection,
-            address,
-            name: None,
-            interest,
-            blocked: false,
-            dirty: false,
-            ready: false,
-            large_bytes: 0,
-            shut: false,
-        };
-        self.peers.put(key, Box::new(peer));
-        self.handshakes.push_back((until, key));
-        self.shaking += 1;
-        // The greeting.
-        self.flush(key);
-    }
-
     /// Ends a connection that was taken out of its place.
     fn end(&mut self, key: u64, peer: Box<Peer>) {
-        if peer.name.is_none() {
-            self.shaking -= 1;
-        }
+        self.shaking -= usize::from(peer.shaking);
         if let Some(name) = &peer.name
             && self.names.get(name) == Some(&key)
         {
@@ -214,21 +153,23 @@ impl Router {
         self.peers.release(key);
     }
 
-    /// Reads what came on a connection and works it off.
-    fn visit(&mut self, key: u64) {
+    /// Reads what came on a connection and works it off. Whether there was something.
+    fn visit(&mut self, key: u64) -> bool {
         let Some(mut peer) = self.peers.take(key) else {
-            return;
+            return false;
         };
         peer.ready = false;
-        if !peer.connection.engine.reads() {
+        if peer.retired || !peer.connection.engine.reads() {
             // Its end may be there already, and must wait for the box that is being opened.
             self.peers.put(key, peer);
-            return;
+            return false;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         // A visit within another one finds none.
         scratch.reserve(SCRATCH_BYTES);
-        let result = match peer.connection.read(&mut scratch) {
+        let input = peer.connection.read(&mut scratch);
+        let came = matches!(input, Ok(Input::Body | Input::Bytes));
+        let result = match input {
             Ok(Input::Nothing) => Ok(()),
             Ok(Input::Body) => self.work(key, &mut peer, &[]),
             Ok(Input::Bytes) => self.work(key, &mut peer, &scratch),
@@ -236,6 +177,7 @@ impl Router {
         };
         self.scratch = scratch;
         self.settle(key, peer, result);
+        came
     }
 
     /// Puts a peer back to its place, or ends it.
@@ -271,8 +213,9 @@ impl Router {
                 }
                 Some(Happening::Asks(key_of_peer)) => {
                     let allowed = self.door.admits(&peer.address, key_of_peer);
-                    if let Some(identity) = peer.connection.engine.admit(allowed) {
-                        self.open(key, peer, identity);
+                    match peer.connection.engine.admit(allowed) {
+                        Some(identity) => self.open(key, peer, identity),
+                        None => self.turn_away(key, peer),
                     }
                 }
                 Some(Happening::Open(identity)) => self.open(key, peer, identity),
@@ -285,36 +228,6 @@ impl Router {
             peer.connection.keep(input);
         }
         Ok(())
-    }
-
-    /// Gives a peer its name. Whoever had it before loses it, and its connection.
-    fn open(&mut self, key: u64, peer: &mut Peer, identity: Bytes) {
-        // Names that are made here are taken from nobody.
-        let is_made = identity.first() == Some(&0) && self.names.contains_key(&identity);
-        let name = if identity.is_empty() || is_made { self.make_name() } else { identity };
-        self.shaking -= 1;
-        peer.name = Some(name.clone());
-        if let Some(&older) = self.names.get(&name) {
-            // What it had said before comes before what the newer one says.
-            self.visit(older);
-            if let Some(older_peer) = self.peers.take(older) {
-                self.end(older, older_peer);
-            }
-        }
-        self.names.insert(name, key);
-    }
-
-    /// A name for a peer that has none: a zero byte and a number, as ZeroMQ makes them.
-    fn make_name(&mut self) -> Bytes {
-        loop {
-            let number = self.next_name;
-            self.next_name = number.wrapping_add(1);
-            let name = Bytes::from([&[0][..], &number.to_be_bytes()].concat());
-            // Somebody may have claimed it.
-            if !self.names.contains_key(&name) {
-                return name;
-            }
-        }
     }
 
     /// Hands what waits on a connection to the system.
@@ -368,7 +281,7 @@ impl Router {
     }
 
     fn flush_all(&mut self) {
-        self.reads = 0;
+        (self.reads, self.messages) = (0, 0);
         while let Some(key) = self.dirty.pop() {
             self.flush(key);
         }
@@ -387,6 +300,10 @@ impl Router {
                 }
                 Done::Opened(opened) => self.resume(key, &mut peer, opened),
             };
+            if peer.retired {
+                self.end(key, peer);
+                continue;
+            }
             self.settle(key, peer, result);
         }
     }
@@ -396,39 +313,11 @@ impl Router {
             let name = peer.name.clone().unwrap_or_default();
             self.inbox.push_back(Received { peer: name, frames, truncated });
         }
+        if peer.retired {
+            return Ok(());
+        }
         let kept = peer.connection.take_kept();
         self.work(key, peer, &kept)
-    }
-
-    /// Ends handshakes that took too long, and says when the next one would.
-    fn expire(&mut self, now: Instant) -> Option<Instant> {
-        while let Some(&(until, key)) = self.handshakes.front() {
-            let is_over = self.peers.get(key).is_none_or(|peer| peer.name.is_some());
-            if !is_over && until > now {
-                return Some(until);
-            }
-            self.handshakes.pop_front();
-            if !is_over && let Some(peer) = self.peers.take(key) {
-                self.end(key, peer);
-            }
-        }
-        None
-    }
-
-    /// Watches the listeners, or stops to.
-    fn watch_listeners(&mut self, now: Instant) {
-        if self.accepts_again.is_some_and(|again| again <= now) {
-            self.accepts_again = None;
-        }
-        let wanted = self.accepts_again.is_none() && self.shaking < HANDSHAKES_MAX;
-        if wanted != self.accepts {
-            let interest = Interest { reads: wanted, writes: false };
-            for (number, listener) in self.listeners.sockets.iter().enumerate() {
-                // It is watched since the router listens, and changing that takes nothing of the system.
-                self.poller.change(listener.as_fd(), LISTENERS + number as u64, interest).ok();
-            }
-            self.accepts = wanted;
-        }
     }
 
     /// Takes the news of the poller. Whether a producer woke the owner.
@@ -501,6 +390,10 @@ impl RouterLink for Router {
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {
         loop {
             if let Some(message) = self.inbox.pop_front() {
+                self.messages += 1;
+                if self.messages > MESSAGES_BEFORE_FLUSH {
+                    self.flush_all();
+                }
                 return Ok(Some(message));
             }
             let Some(key) = self.ready.pop_front() else {

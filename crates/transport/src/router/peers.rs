@@ -23,6 +23,10 @@ pub(super) struct Peer {
     pub(super) large_bytes: usize,
     /// Everything was said, and the end of the other side is waited for.
     pub(super) shut: bool,
+    /// It counts as one whose handshake is under way.
+    pub(super) shaking: bool,
+    /// Another has its name; it is there only for the box that is being opened.
+    pub(super) retired: bool,
 }
 
 /// A place for a peer. The number of times that it was used is part of the key, so that news of one that has gone are not taken

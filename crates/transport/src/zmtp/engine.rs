@@ -119,8 +119,8 @@ impl Engine {
     /// Works off the input up to the next thing that happens; `None` when all of it was taken, or nothing is to be read now.
     pub(crate) fn receive(&mut self, input: &mut &[u8]) -> Result<Option<Happening>, Broken> {
         if let Stage::Greeting(reader) = &mut self.stage {
-            let (mechanism, as_server) = self.role.mechanism();
-            if !reader.read(input, mechanism, as_server)? {
+            let (mechanism, _) = self.role.mechanism();
+            if !reader.read(input, mechanism)? {
                 return Ok(None);
             }
             self.begin_handshake()?;
@@ -201,14 +201,14 @@ impl Engine {
         true
     }
 
-    /// Whether a message with so many bytes of large frames would be taken.
+    /// Whether a message would be taken that is large and has so many bytes, or is not and has 0.
     pub(crate) fn has_room(&self, large: usize, room: Room) -> bool {
         let waiting = self.output.large_bytes();
         let bytes_fit = large == 0 || waiting == 0 || waiting.saturating_add(large) <= room.large_bytes;
         bytes_fit && self.output.messages() < room.messages
     }
 
-    /// Bytes of large frames that wait to leave.
+    /// Bytes of large messages that wait to leave.
     pub(crate) fn large_bytes(&self) -> usize {
         self.output.large_bytes()
     }

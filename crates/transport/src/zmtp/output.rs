@@ -9,7 +9,8 @@ use super::LARGE_BOX_BYTES;
 use super::curve::{Cipher, MESSAGE_HEAD_BYTES, Sealing};
 use super::frame::{COMMAND, HEAD_BYTES_MAX, MORE, write_head};
 
-/// A frame from this length on is large: it counts for the bounds in bytes, and is not copied where it need not be.
+/// A message of so many bytes is large: it counts for the bounds in bytes. A frame from this length on is not copied where it
+/// need not be.
 pub(crate) const LARGE_BYTES: usize = 8 * 1024;
 
 /// So many bytes are encoded ahead of what the system takes; what is beyond stays as it was handed over. More than a system
@@ -27,7 +28,7 @@ pub(crate) const SLICES_MAX: usize = 64;
 pub(crate) struct Room {
     /// Messages that may wait.
     pub(crate) messages: usize,
-    /// Bytes of large frames that may wait. A single message is always taken where none wait.
+    /// Bytes of large messages that may wait. A single message is always taken where none wait.
     pub(crate) large_bytes: usize,
 }
 
@@ -45,7 +46,7 @@ struct Piece {
     chunk: Chunk,
     /// Messages that end in it.
     ends: usize,
-    /// Bytes of large frames in it.
+    /// Bytes of the large messages that end in it.
     large_bytes: usize,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct Output {
     waiting: VecDeque<Waiting>,
     /// Messages that have not left altogether.
     messages: usize,
-    /// Bytes of large frames that have not left.
+    /// Bytes of large messages that have not left altogether.
     large_bytes: usize,
 }
 
@@ -213,6 +214,7 @@ impl Output {
             done += 1;
             if last && let Some(piece) = self.pieces.back_mut() {
                 piece.ends += 1;
+                piece.large_bytes += large_bytes(frames);
             }
         }
         done
@@ -251,9 +253,6 @@ impl Output {
                 }
             }
         }
-        if large && let Some(piece) = self.pieces.back_mut() {
-            piece.large_bytes += content.len();
-        }
     }
 
     /// Where the next small frame goes.
@@ -269,9 +268,10 @@ impl Output {
     }
 }
 
-/// Bytes of the large frames of a message.
+/// Bytes of a message that is large; 0 for all others.
 pub(crate) fn large_bytes(frames: &[Bytes]) -> usize {
-    frames.iter().map(Bytes::len).filter(|length| *length >= LARGE_BYTES).sum()
+    let bytes = frames.iter().map(Bytes::len).sum();
+    if bytes >= LARGE_BYTES { bytes } else { 0 }
 }
 
 #[cfg(test)]
@@ -308,7 +308,7 @@ mod tests {
                 output.message(&[bytes.slice(..*size), bytes.slice(..3)], None);
             }
             assert_eq!(output.messages(), sizes.len());
-            assert_eq!(output.large_bytes(), LARGE_BYTES + 300_000 + 70_000);
+            assert_eq!(output.large_bytes(), LARGE_BYTES - 1 + LARGE_BYTES + 300_000 + 70_000 + 4 * 3);
             assert!(drain(&mut output, at_once) == expected, "{at_once} bytes at once");
             assert_eq!((output.messages(), output.large_bytes(), output.pieces.len()), (0, 0, 0));
         }
