@@ -263,6 +263,21 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten() {
 }
 
 #[test]
+fn a_peer_that_floods_does_not_keep_others_waiting() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut other = Peer::connect(&mut router, b"other");
+    let mut flooding = Peer::connect(&mut router, b"flooding");
+    flooding.flood(&b"\0\x01a".repeat(10_000));
+    other.say("here");
+    let before = hear(&mut router, "here");
+    assert!(before <= 2_000, "{before} messages of the flood came before");
+    other.say("again");
+    let before = hear(&mut router, "again");
+    assert!(before <= 2_000, "{before} messages of the flood came before");
+}
+
+#[test]
 fn silent_peers_keep_nobody_out() {
     const SILENT: usize = 8;
     let context = Context::new().unwrap();

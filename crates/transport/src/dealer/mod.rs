@@ -311,6 +311,8 @@ impl Dealer {
             return Ok(());
         };
         match connection.read(scratch)? {
+            // Nothing can be said, and nothing is said.
+            Input::Nothing if self.mute => Err(End::Closed),
             Input::Nothing => Ok(()),
             Input::Body => {
                 self.readable = true;

@@ -94,6 +94,7 @@ impl Router {
             name: None,
             interest,
             blocked: false,
+            mute: false,
             dirty: false,
             ready: false,
             large_bytes: 0,

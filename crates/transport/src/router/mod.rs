@@ -38,6 +38,9 @@ const HANDSHAKE_STEPS: usize = 16;
 const READS_BEFORE_FLUSH: usize = 32;
 const MESSAGES_BEFORE_FLUSH: usize = 256;
 
+/// Messages of one peer before others have their turn. What is read at once may hold many more.
+const MESSAGES_AT_ONCE: usize = 512;
+
 /// Room for what is read at once.
 const SCRATCH_BYTES: usize = 128 * 1024;
 
@@ -164,12 +167,21 @@ impl Router {
             self.peers.put(key, peer);
             return false;
         }
+        let kept = peer.connection.take_kept();
+        if !kept.is_empty() {
+            let result = self.work(key, &mut peer, &kept);
+            self.settle(key, peer, result);
+            return true;
+        }
         let mut scratch = std::mem::take(&mut self.scratch);
         // A visit within another one finds none.
+        scratch.clear();
         scratch.reserve(SCRATCH_BYTES);
         let input = peer.connection.read(&mut scratch);
         let came = matches!(input, Ok(Input::Body | Input::Bytes));
         let result = match input {
+            // Nothing can be said to it, and it has nothing to say.
+            Ok(Input::Nothing) if peer.mute => Err(End::Closed),
             Ok(Input::Nothing) => Ok(()),
             Ok(Input::Body) => self.work(key, &mut peer, &[]),
             Ok(Input::Bytes) => self.work(key, &mut peer, &scratch),
@@ -186,7 +198,7 @@ impl Router {
             self.end(key, peer);
             return;
         }
-        if peer.connection.engine.has_output() && !peer.dirty && !peer.blocked {
+        if peer.connection.engine.has_output() && !peer.dirty && !peer.blocked && !peer.mute {
             peer.dirty = true;
             self.dirty.push(key);
         }
@@ -204,7 +216,15 @@ impl Router {
 
     /// Works off input of a connection.
     fn work(&mut self, key: u64, peer: &mut Peer, mut input: &[u8]) -> Result<(), End> {
+        let room = self.inbox.len() + MESSAGES_AT_ONCE;
         loop {
+            if self.inbox.len() >= room && !input.is_empty() {
+                // The rest when others had their turn.
+                if !std::mem::replace(&mut peer.ready, true) {
+                    self.ready.push_back(key);
+                }
+                break;
+            }
             match peer.connection.engine.receive(&mut input)? {
                 None => break,
                 Some(Happening::Message { frames, truncated }) => {
@@ -261,7 +281,7 @@ impl Router {
         self.count_large_bytes(&mut peer);
         if result.is_err() {
             // What it had said before it went is still to be read; reading finds the end.
-            peer.blocked = false;
+            (peer.blocked, peer.mute) = (false, true);
             if peer.name.is_some() && !peer.ready {
                 peer.ready = true;
                 self.ready.push_back(key);
@@ -374,8 +394,9 @@ impl RouterLink for Router {
         if !peer.connection.engine.send(frames, room) {
             return Err(SendError::Full);
         }
-        let flushes = peer.connection.engine.is_ahead() && !peer.blocked;
-        let marks = !flushes && !peer.blocked && !std::mem::replace(&mut peer.dirty, true);
+        let stuck = peer.blocked || peer.mute;
+        let flushes = peer.connection.engine.is_ahead() && !stuck;
+        let marks = !flushes && !stuck && !std::mem::replace(&mut peer.dirty, true);
         let now = peer.connection.engine.large_bytes();
         let before = std::mem::replace(&mut peer.large_bytes, now);
         self.large_bytes = all_large - before + now;

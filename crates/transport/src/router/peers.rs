@@ -15,6 +15,8 @@ pub(super) struct Peer {
     pub(super) interest: Interest,
     /// The system took no more; it says when it does.
     pub(super) blocked: bool,
+    /// Nothing more can be said to it; what it said before is still read.
+    pub(super) mute: bool,
     /// It is in `dirty`.
     pub(super) dirty: bool,
     /// It is in `ready`.

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes};
 
 use super::Broken;
 use super::command::{Properties, name, named};
-use super::frame::{HEAD_BYTES_MAX, head_bytes, write_head};
+use super::frame::{COMMAND, HEAD_BYTES_MAX, MORE, head_bytes, write_head};
 use crate::keys::{KeyPair, PublicKey};
 use crate::options::DealerKeys;
 use crate::sodium::{self, KEY_BYTES, MAC_BYTES, Nonce, Shared};
@@ -28,6 +28,11 @@ const VOUCH_BYTES: usize = LONG_NONCE_BYTES + MAC_BYTES + 2 * KEY_BYTES;
 
 /// What MESSAGE has before its content: name, nonce, code, flags.
 pub(super) const MESSAGE_HEAD_BYTES: usize = 8 + SHORT_NONCE_BYTES + MAC_BYTES + 1;
+
+/// The flags inside a MESSAGE are not those of frames: more frames follow, ...
+const INNER_MORE: u8 = 1;
+/// ... and a command. It has the bit that a frame has for its length.
+const INNER_COMMAND: u8 = 2;
 
 const CLIENT_MESSAGE: &[u8; 16] = b"CurveZMQMESSAGEC";
 const SERVER_MESSAGE: &[u8; 16] = b"CurveZMQMESSAGES";
@@ -97,7 +102,8 @@ fn write_message(shared: &Shared, prefix: &[u8; 16], number: u64, flags: u8, con
     bytes.extend_from_slice(&number);
     let box_start = bytes.len();
     bytes.extend_from_slice(&[0; MAC_BYTES]);
-    bytes.push(flags);
+    let (more, command) = (flags & MORE != 0, flags & COMMAND != 0);
+    bytes.push(if more { INNER_MORE } else { 0 } | if command { INNER_COMMAND } else { 0 });
     bytes.extend_from_slice(content);
     let (mac, sealed) = bytes[box_start..].split_at_mut(MAC_BYTES);
     mac.copy_from_slice(&shared.seal(&short(prefix, number), sealed));
@@ -146,11 +152,11 @@ impl Opening {
     }
 }
 
-/// The content of a MESSAGE, which has at least its flags.
+/// The content of a MESSAGE, which has at least its flags, and what these are for a frame.
 fn with_flags(mut content: Bytes) -> (u8, Bytes) {
-    let flags = content[0];
+    let (more, command) = (content[0] & INNER_MORE != 0, content[0] & INNER_COMMAND != 0);
     content.advance(1);
-    (flags, content)
+    (if more { MORE } else { 0 } | if command { COMMAND } else { 0 }, content)
 }
 
 /// The client's side.

@@ -532,6 +532,31 @@ mod tests {
     }
 
     #[test]
+    fn a_ping_within_a_box_is_answered_within_one() {
+        for encrypted in [false, true] {
+            let (mut listener, mut connector) = ends(encrypted);
+            shake_hands(&mut listener, &mut connector, 1_000);
+            connector.output.command(b"\x04PING\0\0here", connector.cipher.as_mut());
+            let mut slices = Vec::new();
+            connector.slices(&mut slices);
+            let wire = slices[0].to_vec();
+            // The flags of a command differ inside and outside of a box.
+            assert_eq!(wire[0], if encrypted { 0 } else { COMMAND });
+            assert!(matches!(listener.receive(&mut &wire[..]), Ok(None)));
+            connector.left(wire.len());
+            let mut slices = Vec::new();
+            listener.slices(&mut slices);
+            let answer = slices[0].to_vec();
+            if let Some(cipher) = &mut connector.cipher {
+                let (flags, content) = cipher.open(&answer[2..]).unwrap();
+                assert_eq!((flags, &content[..]), (COMMAND, &b"\x04PONGhere"[..]));
+            } else {
+                assert_eq!(answer, b"\x04\x09\x04PONGhere");
+            }
+        }
+    }
+
+    #[test]
     fn whoever_is_turned_away_is_told_and_heard_no_more() {
         for encrypted in [false, true] {
             let (mut listener, mut connector) = ends(encrypted);
