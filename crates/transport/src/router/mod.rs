@@ -84,6 +84,8 @@ pub struct Router {
     news: Vec<Event>,
     reads: usize,
     messages: usize,
+    /// A producer woke the owner, who does not know it yet.
+    woken: bool,
 }
 
 impl Router {
@@ -133,6 +135,7 @@ impl Router {
             news: Vec::new(),
             reads: 0,
             messages: 0,
+            woken: false,
         })
     }
 
@@ -340,20 +343,28 @@ impl Router {
         self.work(key, peer, &kept)
     }
 
-    /// Takes the news of the poller. Whether a producer woke the owner.
-    fn take_news(&mut self, now: Instant) -> bool {
-        let mut woken = false;
+    /// Sleeps until there is news, at most so long, and takes it.
+    fn look(&mut self, timeout: Option<Duration>) -> Result<Instant, LinkError> {
+        let mut news = std::mem::take(&mut self.news);
+        let slept = self.poller.wait(timeout, &mut news);
+        self.news = news;
+        slept?;
+        let now = clock::now();
+        self.take_news(now);
+        Ok(now)
+    }
+
+    fn take_news(&mut self, now: Instant) {
         let mut steps = HANDSHAKE_STEPS;
         let mut news = std::mem::take(&mut self.news);
         for event in news.drain(..) {
             match event.key {
-                WAKER => woken = self.waker.take(),
+                WAKER => self.woken |= self.waker.take(),
                 LISTENERS..WAKER => self.accept_all(now),
                 key => self.take_news_of(key, event, &mut steps),
             }
         }
         self.news = news;
-        woken
     }
 
     fn take_news_of(&mut self, key: u64, event: Event, steps: &mut usize) {
@@ -414,6 +425,8 @@ impl RouterLink for Router {
                 self.messages += 1;
                 if self.messages > MESSAGES_BEFORE_FLUSH {
                     self.flush_all();
+                    // Others may have something to say meanwhile.
+                    self.look(Some(Duration::ZERO))?;
                 }
                 return Ok(Some(message));
             }
@@ -439,8 +452,8 @@ impl RouterLink for Router {
             let mut ready = Ready { readable: !self.inbox.is_empty() || !self.ready.is_empty(), ..Ready::default() };
             // One look at the network even if there is something to read, so that an owner that is slow to read keeps nobody out.
             let over = ready.readable || until.is_some_and(|until| until <= now);
-            if looked && over {
-                ready.woken = self.waker.take_if_armed();
+            if looked && over || self.woken {
+                ready.woken = std::mem::take(&mut self.woken) | self.waker.take_if_armed();
                 return Ok(ready);
             }
             let expires = self.expire(now);
@@ -448,17 +461,8 @@ impl RouterLink for Router {
             let at_once = ready.readable.then_some(now);
             let next = [at_once, until, expires, self.accepts_again].into_iter().flatten().min();
             let sleep = next.map(|next| next.saturating_duration_since(now));
-            let mut news = std::mem::take(&mut self.news);
-            self.poller.wait(sleep, &mut news)?;
-            self.news = news;
-            now = clock::now();
+            now = self.look(sleep)?;
             looked = true;
-            if self.take_news(now) {
-                self.collect();
-                self.flush_all();
-                let readable = !self.inbox.is_empty() || !self.ready.is_empty();
-                return Ok(Ready { readable, woken: true, ..Ready::default() });
-            }
         }
     }
 
