@@ -34,6 +34,7 @@ impl Peer {
     fn connect_to(endpoint: &str, name: &[u8]) -> Self {
         let mut stream = TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_nodelay(true).unwrap();
         let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
         greeting.resize(64, 0);
         stream.write_all(&greeting).unwrap();
