@@ -18,7 +18,7 @@ const ACCEPTED: &[&str] = &[
     "ISC",
     "MIT",
     "MIT-0",
-    // Asks for the source of its own files only; libzmq and a few crates have it.
+    // Asks for the source of its own files only; a few crates have it.
     "MPL-2.0",
     "Unicode-3.0",
     "Unlicense",

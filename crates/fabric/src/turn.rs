@@ -41,8 +41,12 @@ pub(crate) trait Owner {
                     let want_write = self.wants_to_send() && self.is_connected();
                     self.link().wait(timeout, want_write)?;
                 }
-                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile.
-                Turn::Pause if self.is_connected() => std::thread::park_timeout(STORE_RETRY),
+                // Overload, not idleness: what holds us up is looked at again soon, and the link is readable meanwhile. What it
+                // has taken leaves while it is waited for.
+                Turn::Pause if self.is_connected() => {
+                    self.link().wait(Some(Duration::ZERO), false)?;
+                    std::thread::park_timeout(STORE_RETRY);
+                }
                 // It is not without a connection, and only who waits for one gets one.
                 Turn::Pause => {
                     self.link().wait(Some(STORE_RETRY), false)?;

@@ -1,31 +1,12 @@
-//! Who may connect to a broker: libzmq asks before it completes a handshake (ZAP, RFC 27), and an [`Admission`] answers.
+//! Who may connect to a broker: before a handshake is completed an [`Admission`] is asked, with what ZAP (RFC 27) would be told.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
-use bytes::Bytes;
-use rustix::event::{PollFd, PollFlags};
-
-use crate::context::{Context, error_text};
-use crate::error::LinkError;
-use crate::ffi;
 use crate::keys::PublicKey;
-use crate::message::FrameReader;
-use crate::sleep::sleep;
-use crate::socket::Socket;
-use crate::waker::Waker;
-
-/// Where libzmq looks for the one who decides; fixed by RFC 27.
-const ZAP_ENDPOINT: &str = "inproc://zeromq.zap.01";
-/// The name under which our routers ask; plain connections are only asked about when there is one.
-pub(crate) const ZAP_DOMAIN: &str = "norfab";
-/// A request has six frames and one for each credential; CURVE has one.
-const ZAP_FRAMES_MAX: usize = 8;
 
 /// A peer that wants to connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,8 +43,8 @@ pub enum Verdict {
     },
 }
 
-/// Decides who may connect. Runs on a thread of its own, one peer at a time, so it should answer quickly; a panic in it
-/// denies the one peer.
+/// Decides who may connect. It is asked by the owner of the router, between messages, so it must answer at once, from memory;
+/// a panic in it denies the one peer.
 pub trait Admission: Send + Sync + fmt::Debug {
     /// Decides about one peer.
     fn admit(&self, hello: &PeerHello) -> Verdict;
@@ -192,136 +173,42 @@ fn address_bits(address: IpAddr) -> (u128, u8) {
     }
 }
 
-/// The thread that answers libzmq. One per context; ends when it is dropped.
-pub(crate) struct AdmissionThread {
-    thread: Option<JoinHandle<()>>,
-    stop: Arc<AtomicBool>,
-    waker: Waker,
-    denials: Arc<AtomicU64>,
+/// Asks the rules, and counts whom they turned away.
+#[derive(Debug)]
+pub(crate) struct Door {
+    admission: Option<Arc<dyn Admission>>,
+    denials: u64,
 }
 
-impl AdmissionThread {
-    /// Starts to answer, before the first listener of the context is opened.
-    pub(crate) fn start(context: &Context, admission: Arc<dyn Admission>) -> Result<Self, LinkError> {
-        let socket = Socket::open(context, ffi::ZMQ_REP)?;
-        socket.bind(ZAP_ENDPOINT).map_err(|errno| {
-            let reason = if errno == rustix::io::Errno::ADDRINUSE.raw_os_error() {
-                "another router of this context has admission rules already; give each router its own context"
-                    .to_owned()
-            } else {
-                error_text(errno)
-            };
-            LinkError::Bind { endpoint: ZAP_ENDPOINT.to_owned(), reason }
-        })?;
-        let waker = Waker::new()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let denials = Arc::new(AtomicU64::new(0));
-        let mut clerk = Clerk { socket, admission, denials: denials.clone() };
-        let (its_waker, its_stop) = (waker.clone(), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("norfab-admission".to_owned())
-            .spawn(move || {
-                while !its_stop.load(Ordering::Acquire) {
-                    // A failure means that the context is gone; nobody can ask any more.
-                    if clerk.answer_all().is_err() || clerk.sleep(&its_waker).is_err() {
-                        return;
-                    }
-                }
-            })
-            .map_err(|error| LinkError::Io { what: "cannot start the admission thread", reason: error.to_string() })?;
-        Ok(Self { thread: Some(thread), stop, waker, denials })
+impl Door {
+    pub(crate) fn new(admission: Option<Arc<dyn Admission>>) -> Self {
+        Self { admission, denials: 0 }
     }
 
     /// How many peers were turned away.
     pub(crate) fn denials(&self) -> u64 {
-        self.denials.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for AdmissionThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // The thread catches panics of the rules; one of its own has been printed, and there is nothing left to save.
-            drop(thread.join());
-        }
-    }
-}
-
-struct Clerk {
-    socket: Socket,
-    admission: Arc<dyn Admission>,
-    denials: Arc<AtomicU64>,
-}
-
-impl Clerk {
-    fn answer_all(&mut self) -> Result<(), LinkError> {
-        let mut reader = FrameReader::new();
-        while let Some(request) = self.socket.receive(&mut reader, false, ZAP_FRAMES_MAX)? {
-            let (status, text, user_id) = self.answer(&request.frames);
-            let id = request.frames.get(1).cloned().unwrap_or_default();
-            for (part, more) in [
-                (&b"1.0"[..], true),
-                (&id[..], true),
-                (status.as_bytes(), true),
-                (text.as_bytes(), true),
-                (user_id.as_bytes(), true),
-                (b"", false),
-            ] {
-                // The one who asked may be gone meanwhile; the next request tells whether the socket still works.
-                if self.socket.send_copy(part, more).is_err() {
-                    break;
-                }
-            }
-        }
-        Ok(())
+        self.denials
     }
 
-    fn answer(&self, frames: &[Bytes]) -> (&'static str, &'static str, String) {
-        let Some(hello) = hello(frames) else {
-            return ("500", "malformed request", String::new());
+    /// Whether a peer may come in.
+    pub(crate) fn admits(&mut self, address: &str, public_key: Option<PublicKey>) -> bool {
+        let Some(admission) = &self.admission else {
+            return true;
         };
-        let admission = &self.admission;
+        let mechanism = if public_key.is_some() { Mechanism::Curve } else { Mechanism::Plain };
+        let hello = PeerHello { address: address.to_owned(), public_key, mechanism };
         let verdict = catch_unwind(AssertUnwindSafe(|| admission.admit(&hello)))
             .unwrap_or_else(|_| Verdict::Deny { reason: "the admission rules panicked".to_owned() });
         match verdict {
-            Verdict::Allow { user_id } => ("200", "", user_id),
+            Verdict::Allow { .. } => true,
             Verdict::Deny { reason } => {
-                self.denials.fetch_add(1, Ordering::Relaxed);
-                // A panic in a log function must not let anybody in, nor end the thread.
+                self.denials += 1;
+                // A panic in a log function must not let anybody in, nor end the owner.
                 drop(catch_unwind(AssertUnwindSafe(|| admission.denied(&hello, &reason))));
-                ("400", "not admitted", String::new())
+                false
             }
         }
     }
-
-    fn sleep(&self, waker: &Waker) -> Result<(), LinkError> {
-        let sleeper = waker.sleeper();
-        let socket = self.socket.fd();
-        sleep(&mut [PollFd::new(&sleeper, PollFlags::IN), PollFd::new(&socket, PollFlags::IN)], None)
-    }
-}
-
-/// Reads a request: version, request id, domain, address, routing id, mechanism, credentials.
-fn hello(frames: &[Bytes]) -> Option<PeerHello> {
-    let [version, _id, _domain, address, _routing_id, mechanism, credentials @ ..] = frames else {
-        return None;
-    };
-    if &version[..] != b"1.0" {
-        return None;
-    }
-    let (mechanism, public_key) = match (&mechanism[..], credentials) {
-        (b"NULL", []) => (Mechanism::Plain, None),
-        (b"CURVE", [key]) => (Mechanism::Curve, Some(PublicKey::from_bytes(key[..].try_into().ok()?))),
-        _ => return None,
-    };
-    let mut address = String::from_utf8(address.to_vec()).ok()?;
-    // A listener of both families sees IPv4 peers as ::ffff:192.0.2.1, which nobody would write into a rule.
-    if let Ok(known) = address.parse::<IpAddr>() {
-        address = known.to_canonical().to_string();
-    }
-    Some(PeerHello { address, public_key, mechanism })
 }
 
 #[cfg(test)]
@@ -363,50 +250,28 @@ mod tests {
         }
     }
 
-    #[test]
-    fn malformed_requests_are_no_hello() {
-        let frames = |parts: &[&'static [u8]]| parts.iter().map(|part| Bytes::from_static(part)).collect::<Vec<_>>();
-        assert!(hello(&frames(&[b"1.0", b"1", b"d", b"::1", b"", b"NULL"])).is_some());
-        assert!(hello(&frames(&[b"1.0", b"1", b"d", b"::1", b"", b"CURVE", &[1; 32]])).is_some());
-        for parts in [
-            &[] as &[&'static [u8]],
-            &[b"1.0"],
-            &[b"1.0", b"1", b"d", b"::1", b""],
-            &[b"2.0", b"1", b"d", b"::1", b"", b"NULL"],
-            &[b"1.0", b"1", b"d", b"\xff", b"", b"NULL"],
-            &[b"1.0", b"1", b"d", b"::1", b"", b"NULL", b"x"],
-            &[b"1.0", b"1", b"d", b"::1", b"", b"CURVE"],
-            &[b"1.0", b"1", b"d", b"::1", b"", b"CURVE", b"short"],
-            &[b"1.0", b"1", b"d", b"::1", b"", b"PLAIN", b"user", b"password"],
-        ] {
-            assert_eq!(hello(&frames(parts)), None);
+    /// Panics about the first peer, denies the second and admits the others.
+    #[derive(Debug, Default)]
+    struct Moody(std::sync::atomic::AtomicUsize);
+
+    impl Admission for Moody {
+        fn admit(&self, _: &PeerHello) -> Verdict {
+            match self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                0 => panic!("the first peer breaks the rules"),
+                1 => Verdict::Deny { reason: "the second".to_owned() },
+                _ => Verdict::Allow { user_id: String::new() },
+            }
+        }
+        fn denied(&self, _: &PeerHello, reason: &str) {
+            assert!(reason != "the second", "so does the log");
         }
     }
 
     #[test]
-    fn malformed_requests_are_answered_and_do_not_end_the_thread() {
-        let context = Context::new().unwrap();
-        let thread = AdmissionThread::start(&context, Arc::new(AllowAny)).unwrap();
-        let mut libzmq = Socket::open(&context, ffi::ZMQ_DEALER).unwrap();
-        libzmq.connect(ZAP_ENDPOINT).unwrap();
-        let mut reader = FrameReader::new();
-        let mut ask = |request: &[&[u8]]| {
-            libzmq.send_copy(b"", true).unwrap();
-            for (number, part) in request.iter().enumerate() {
-                libzmq.send_copy(part, number + 1 < request.len()).unwrap();
-            }
-            loop {
-                if let Some(answer) = libzmq.receive(&mut reader, false, ZAP_FRAMES_MAX).unwrap() {
-                    return answer.frames[3].clone();
-                }
-                sleep(&mut [PollFd::new(&libzmq.fd(), PollFlags::IN)], None).unwrap();
-            }
-        };
-        assert_eq!(ask(&[b""]), "500");
-        assert_eq!(ask(&[&b"\xff"[..]; 3]), "500");
-        assert_eq!(ask(&[&[0xff_u8; 10_000][..]; 40]), "500");
-        assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"CURVE", b"short"]), "500");
-        assert_eq!(ask(&[b"1.0", b"7", b"norfab", b"::1", b"", b"NULL"]), "200");
-        assert_eq!(thread.denials(), 0);
+    fn rules_that_panic_turn_one_peer_away_and_are_asked_about_the_next() {
+        let mut door = Door::new(Some(Arc::new(Moody::default())));
+        assert_eq!([(); 3].map(|()| door.admits("127.0.0.1", None)), [false, false, true]);
+        assert_eq!(door.denials(), 2);
+        assert!(Door::new(None).admits("", None));
     }
 }

@@ -1,9 +1,8 @@
-//! Finding out where to connect to, after a pause: a short-lived thread that the owner need not wait for.
+//! Finding out where to connect to: the resolver may take seconds, so it gets a short-lived thread of its own.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Address, Endpoint};
 use crate::error::LinkError;
 use crate::waker::Waker;
 
@@ -12,63 +11,35 @@ const STACK_BYTES: usize = 256 * 1024;
 
 /// One look-up, under way or done.
 pub(crate) struct Dial {
-    candidates: Receiver<Result<Vec<String>, LinkError>>,
-    /// Ends the pause: early by a message, for good by being dropped. At most one message is ever sent.
-    hurry: Option<Sender<()>>,
+    candidates: Receiver<Result<Vec<Address>, LinkError>>,
 }
 
 impl Dial {
-    /// Looks up the addresses of an endpoint after a pause, and wakes the owner when it is done.
-    pub(crate) fn start(endpoint: &Endpoint, pause: Duration, waker: Waker) -> Result<Self, LinkError> {
-        if pause.is_zero() && !endpoint.needs_resolver() {
-            let (result, candidates) = sync_channel(1);
-            deliver(&result, endpoint.candidates());
-            return Ok(Self { candidates, hurry: None });
-        }
-        let endpoint = endpoint.clone();
-        Self::spawn(pause, waker, move || endpoint.candidates())
-    }
-
-    /// Wakes the owner after a pause, with no addresses.
-    pub(crate) fn alarm(pause: Duration, waker: Waker) -> Result<Self, LinkError> {
-        Self::spawn(pause, waker, || Ok(Vec::new()))
-    }
-
-    fn spawn(
-        pause: Duration,
-        waker: Waker,
-        look_up: impl FnOnce() -> Result<Vec<String>, LinkError> + Send + 'static,
-    ) -> Result<Self, LinkError> {
+    /// Looks up the addresses of an endpoint, and wakes the owner when they are known.
+    ///
+    /// # Errors
+    /// If the system has no more threads.
+    pub(crate) fn start(endpoint: &Endpoint, waker: Waker) -> Result<Self, LinkError> {
         #[cfg(test)]
         if NO_THREADS.get() {
             return Err(no_thread(&std::io::ErrorKind::WouldBlock.into()));
         }
         let (result, candidates) = sync_channel(1);
-        let (hurry, hurried) = channel();
+        let endpoint = endpoint.clone();
         std::thread::Builder::new()
             .name("norfab-dial".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                if hurried.recv_timeout(pause) == Err(RecvTimeoutError::Disconnected) {
-                    return;
-                }
-                deliver(&result, look_up());
+                // There is room for the one answer; if nobody wants it any more, it is dropped.
+                result.try_send(endpoint.candidates()).ok();
                 waker.wake();
             })
             .map_err(|error| no_thread(&error))?;
-        Ok(Self { candidates, hurry: Some(hurry) })
-    }
-
-    /// Ends the pause.
-    pub(crate) fn hurry(&mut self) {
-        if let Some(hurry) = self.hurry.take() {
-            // Nobody listens any more once the pause is over.
-            hurry.send(()).ok();
-        }
+        Ok(Self { candidates })
     }
 
     /// The addresses, once they are known.
-    pub(crate) fn candidates(&self) -> Option<Result<Vec<String>, LinkError>> {
+    pub(crate) fn candidates(&self) -> Option<Result<Vec<Address>, LinkError>> {
         match self.candidates.try_recv() {
             Ok(candidates) => Some(candidates),
             Err(TryRecvError::Empty) => None,
@@ -81,16 +52,11 @@ impl Dial {
 }
 
 fn no_thread(error: &std::io::Error) -> LinkError {
-    LinkError::Io { what: "cannot start a thread to connect", reason: error.to_string() }
+    LinkError::Io { what: "cannot start a thread to look up the broker", reason: error.to_string() }
 }
 
 #[cfg(test)]
 thread_local! {
     /// Stands for a system that gives no more threads to what this thread starts.
     pub(crate) static NO_THREADS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// There is room for the one answer; if nobody wants it any more, it is dropped.
-fn deliver(result: &SyncSender<Result<Vec<String>, LinkError>>, candidates: Result<Vec<String>, LinkError>) {
-    result.try_send(candidates).ok();
 }

@@ -19,6 +19,20 @@ pub struct Endpoint {
     kind: Kind,
 }
 
+/// One place to connect to or to listen at, as the system has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    /// An address and a port.
+    Tcp(SocketAddr),
+    /// A port on all addresses of this host.
+    Every(u16),
+    /// A local socket: the path of its file, or `@` and a name without a file.
+    Path(String),
+}
+
+/// How the endpoint of a local socket begins.
+const IPC: &str = "ipc://";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Any { port: u16 },
@@ -50,26 +64,25 @@ impl Endpoint {
         matches!(self.kind, Kind::Name { .. })
     }
 
-    /// The endpoints in libzmq's notation, without names, to connect to one after the other. May wait for the resolver.
-    pub(crate) fn candidates(&self) -> Result<Vec<String>, LinkError> {
+    /// Where to connect to, one after the other. May wait for the resolver.
+    pub(crate) fn candidates(&self) -> Result<Vec<Address>, LinkError> {
         Ok(match &self.kind {
-            Kind::Path => vec![self.text.clone()],
+            Kind::Path => vec![Address::Path(self.text[IPC.len()..].to_owned())],
             Kind::Any { port } => loopback(*port),
             Kind::Address(address) if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) => loopback(address.port()),
             Kind::Address(address) if address.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) => {
-                vec![format!("tcp://127.0.0.1:{}", address.port())]
+                vec![Address::Tcp((Ipv4Addr::LOCALHOST, address.port()).into())]
             }
-            Kind::Address(address) => vec![format!("tcp://{address}")],
+            Kind::Address(address) => vec![Address::Tcp(*address)],
             Kind::Name { host, port } => self.resolve(host, *port)?,
         })
     }
 
-    /// The endpoints in libzmq's notation, to listen on all of them. May wait for the resolver.
-    pub(crate) fn listeners(&self) -> Result<Vec<String>, LinkError> {
+    /// Where to listen, everywhere. May wait for the resolver.
+    pub(crate) fn listeners(&self) -> Result<Vec<Address>, LinkError> {
         match &self.kind {
-            // With IPv6 on, libzmq's `*` takes both families.
-            Kind::Any { port } => Ok(vec![format!("tcp://*:{port}")]),
-            Kind::Address(address) => Ok(vec![format!("tcp://{address}")]),
+            Kind::Any { port } => Ok(vec![Address::Every(*port)]),
+            Kind::Address(address) => Ok(vec![Address::Tcp(*address)]),
             Kind::Path | Kind::Name { .. } => self.candidates(),
         }
     }
@@ -84,12 +97,12 @@ impl Endpoint {
         }
     }
 
-    fn resolve(&self, host: &str, port: u16) -> Result<Vec<String>, LinkError> {
+    fn resolve(&self, host: &str, port: u16) -> Result<Vec<Address>, LinkError> {
         let unresolvable = |reason: String| LinkError::Unresolvable { endpoint: self.text.clone(), reason };
         let addresses = (host, port).to_socket_addrs().map_err(|error| unresolvable(error.to_string()))?;
-        let mut candidates: Vec<String> = Vec::new();
+        let mut candidates: Vec<Address> = Vec::new();
         for address in addresses {
-            let candidate = format!("tcp://{address}");
+            let candidate = Address::Tcp(address);
             if candidates.len() < ADDRESSES_MAX && !candidates.contains(&candidate) {
                 candidates.push(candidate);
             }
@@ -99,8 +112,8 @@ impl Endpoint {
 }
 
 /// A listener on all addresses of this host is reached on its own addresses.
-fn loopback(port: u16) -> Vec<String> {
-    vec![format!("tcp://[::1]:{port}"), format!("tcp://127.0.0.1:{port}")]
+fn loopback(port: u16) -> Vec<Address> {
+    vec![Address::Tcp((Ipv6Addr::LOCALHOST, port).into()), Address::Tcp((Ipv4Addr::LOCALHOST, port).into())]
 }
 
 impl fmt::Display for Endpoint {
@@ -114,7 +127,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, LinkError> {
         let malformed = |reason| LinkError::MalformedEndpoint { endpoint: text.escape_debug().to_string(), reason };
-        let kind = if let Some(path) = text.strip_prefix("ipc://") {
+        let kind = if let Some(path) = text.strip_prefix(IPC) {
             if path.is_empty() || path.contains('\0') {
                 return Err(malformed("the path is missing"));
             }
@@ -171,19 +184,22 @@ mod tests {
 
     #[test]
     fn endpoints_as_people_write_them_are_understood() {
-        assert_eq!(parse("tcp://127.0.0.1:5555").candidates().unwrap(), ["tcp://127.0.0.1:5555"]);
-        assert_eq!(parse("tcp://[::1]:5555").candidates().unwrap(), ["tcp://[::1]:5555"]);
-        assert_eq!(parse("tcp://*:5555").listeners().unwrap(), ["tcp://*:5555"]);
-        assert_eq!(parse("tcp://*:*").listeners().unwrap(), ["tcp://*:0"]);
-        assert_eq!(parse("ipc:///run/norfab.sock").candidates().unwrap(), ["ipc:///run/norfab.sock"]);
+        let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
+        assert_eq!(parse("tcp://127.0.0.1:5555").candidates().unwrap(), [tcp("127.0.0.1:5555")]);
+        assert_eq!(parse("tcp://[::1]:5555").candidates().unwrap(), [tcp("[::1]:5555")]);
+        assert_eq!(parse("tcp://*:5555").listeners().unwrap(), [Address::Every(5555)]);
+        assert_eq!(parse("tcp://*:*").listeners().unwrap(), [Address::Every(0)]);
+        let path = parse("ipc:///run/norfab.sock").candidates().unwrap();
+        assert_eq!(path, [Address::Path("/run/norfab.sock".to_owned())]);
         assert!(parse("tcp://broker-1.example.net:5555").needs_resolver());
     }
 
     #[test]
     fn listener_on_all_addresses_is_reached_on_loopback() {
-        assert_eq!(parse("tcp://0.0.0.0:1").candidates().unwrap(), ["tcp://127.0.0.1:1"]);
-        assert_eq!(parse("tcp://*:1").candidates().unwrap(), ["tcp://[::1]:1", "tcp://127.0.0.1:1"]);
-        assert_eq!(parse("tcp://[::]:1").candidates().unwrap(), ["tcp://[::1]:1", "tcp://127.0.0.1:1"]);
+        let tcp = |text: &str| Address::Tcp(text.parse().unwrap());
+        assert_eq!(parse("tcp://0.0.0.0:1").candidates().unwrap(), [tcp("127.0.0.1:1")]);
+        assert_eq!(parse("tcp://*:1").candidates().unwrap(), [tcp("[::1]:1"), tcp("127.0.0.1:1")]);
+        assert_eq!(parse("tcp://[::]:1").candidates().unwrap(), [tcp("[::1]:1"), tcp("127.0.0.1:1")]);
     }
 
     #[test]

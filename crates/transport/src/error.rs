@@ -57,7 +57,7 @@ pub enum LinkError {
     /// A message of no frames cannot be sent.
     #[error("a message needs at least one frame")]
     EmptyMessage,
-    /// A call into libzmq failed in a way that none of the above covers.
+    /// A call of the system failed in a way that none of the above covers.
     #[error("{call} failed: {reason} (errno {errno})")]
     System {
         /// The call that failed.
@@ -67,7 +67,7 @@ pub enum LinkError {
         /// The same in words.
         reason: String,
     },
-    /// The operating system refused something that is not a call into libzmq.
+    /// The operating system refused something else.
     #[error("{what}: {reason}")]
     Io {
         /// What was tried.

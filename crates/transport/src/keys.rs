@@ -1,15 +1,11 @@
 //! CURVE keys: 32 bytes each, written as 40 characters of Z85.
-#![allow(unsafe_code)]
 
-use std::ffi::{CString, c_char};
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::KeyError;
-use crate::ffi;
+use crate::sodium::{self, KEY_BYTES};
 
-/// A key has 32 bytes.
-const KEY_BYTES: usize = 32;
 /// Z85 writes four bytes as five characters.
 const KEY_CHARACTERS: usize = 40;
 /// How many bytes of the digest a fingerprint shows: 16 hexadecimal digits, short enough to compare by eye.
@@ -35,10 +31,7 @@ impl PublicKey {
     /// The first 16 hexadecimal digits of the SHA-256 of the 32 bytes: what people compare and logs show.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        let mut digest = [0_u8; 32];
-        // SAFETY: libsodium writes 32 bytes and reads as many as it is told.
-        unsafe { ffi::crypto_hash_sha256(digest.as_mut_ptr(), self.0.as_ptr(), KEY_BYTES as u64) };
-        digest[..FINGERPRINT_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+        sodium::sha256(&self.0)[..FINGERPRINT_BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
@@ -80,17 +73,13 @@ impl SecretKey {
     /// The Z85 text, for writing it to a secret file. It is on the caller to let nobody see it.
     #[must_use]
     pub fn reveal(&self) -> String {
-        z85(&self.0[..])
+        z85(&self.0)
     }
 
     /// The public key that belongs to this one.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        let secret = CString::new(self.reveal()).expect("Z85 has no zero bytes");
-        let mut public: [c_char; KEY_CHARACTERS + 1] = [0; KEY_CHARACTERS + 1];
-        // SAFETY: reads a C string of 40 characters, writes one of 40 and its end.
-        unsafe { ffi::zmq_curve_public(public.as_mut_ptr(), secret.as_ptr()) };
-        PublicKey(from_z85_buffer(&public))
+        PublicKey(sodium::public_key(&self.0))
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8; KEY_BYTES] {
@@ -106,8 +95,7 @@ impl fmt::Debug for SecretKey {
 
 impl Drop for SecretKey {
     fn drop(&mut self) {
-        // SAFETY: overwrites the 32 bytes of the box, which is freed afterwards.
-        unsafe { ffi::sodium_memzero(self.0.as_mut_ptr().cast(), KEY_BYTES) };
+        sodium::wipe(&mut self.0[..]);
     }
 }
 
@@ -124,50 +112,41 @@ impl KeyPair {
     /// A new pair from the system's random numbers.
     #[must_use]
     pub fn generate() -> Self {
-        let mut public: [c_char; KEY_CHARACTERS + 1] = [0; KEY_CHARACTERS + 1];
-        let mut secret: [c_char; KEY_CHARACTERS + 1] = [0; KEY_CHARACTERS + 1];
-        // SAFETY: writes two C strings of 40 characters. It only fails when libzmq lacks CURVE, which the build rules out.
-        let result = unsafe { ffi::zmq_curve_keypair(public.as_mut_ptr(), secret.as_mut_ptr()) };
-        assert_eq!(result, 0, "libzmq is built with CURVE");
-        let pair =
-            Self { public: PublicKey(from_z85_buffer(&public)), secret: SecretKey(Box::new(from_z85_buffer(&secret))) };
-        // SAFETY: overwrites the local text of the secret key.
-        unsafe { ffi::sodium_memzero(secret.as_mut_ptr().cast(), secret.len()) };
-        pair
+        let (public, secret) = sodium::key_pair();
+        Self { public: PublicKey(public), secret: SecretKey(secret) }
     }
 }
 
-fn z85(bytes: &[u8]) -> String {
-    let mut text: [c_char; KEY_CHARACTERS + 1] = [0; KEY_CHARACTERS + 1];
-    assert_eq!(bytes.len(), KEY_BYTES, "only keys are written here");
-    // SAFETY: reads 32 bytes, writes 40 characters and the end.
-    unsafe { ffi::zmq_z85_encode(text.as_mut_ptr(), bytes.as_ptr(), bytes.len()) };
-    text[..KEY_CHARACTERS].iter().map(|character| char::from(character.cast_unsigned())).collect()
+/// The characters of Z85 (RFC 32), each at the place of its value.
+const Z85: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+fn z85(bytes: &[u8; KEY_BYTES]) -> String {
+    let mut text = String::with_capacity(KEY_CHARACTERS);
+    for group in bytes.chunks_exact(4) {
+        let value = group.iter().fold(0, |value: usize, byte| value << 8 | usize::from(*byte));
+        for divisor in [85 * 85 * 85 * 85, 85 * 85 * 85, 85 * 85, 85, 1] {
+            text.push(char::from(Z85[value / divisor % 85]));
+        }
+    }
+    text
 }
 
 fn from_z85(text: &str) -> Result<[u8; KEY_BYTES], String> {
     if text.len() != KEY_CHARACTERS {
         return Err(format!("these are {} bytes", text.len()));
     }
-    if let Some(character) = text.chars().find(|&character| !is_z85(character)) {
+    let value_of = |character: char| Z85.iter().position(|candidate| char::from(*candidate) == character);
+    if let Some(character) = text.chars().find(|&character| value_of(character).is_none()) {
         return Err(format!("and {character:?} is not one of its characters"));
     }
-    let text = CString::new(text).expect("all characters were checked");
     let mut bytes = [0_u8; KEY_BYTES];
-    // SAFETY: reads a C string of 40 characters, writes 32 bytes.
-    let result = unsafe { ffi::zmq_z85_decode(bytes.as_mut_ptr(), text.as_ptr()) };
-    if result.is_null() { Err("and a group of five is out of range".to_owned()) } else { Ok(bytes) }
-}
-
-fn from_z85_buffer(text: &[c_char; KEY_CHARACTERS + 1]) -> [u8; KEY_BYTES] {
-    let mut bytes = [0_u8; KEY_BYTES];
-    // SAFETY: the text was written by libzmq, with its end.
-    unsafe { ffi::zmq_z85_decode(bytes.as_mut_ptr(), text.as_ptr()) };
-    bytes
-}
-
-fn is_z85(character: char) -> bool {
-    character.is_ascii_alphanumeric() || ".-:+=^!/*?&<>()[]{}@%$#".contains(character)
+    for (group, place) in text.as_bytes().chunks_exact(5).zip(bytes.chunks_exact_mut(4)) {
+        let values = group.iter().filter_map(|&character| value_of(char::from(character)));
+        let value = values.fold(0, |value: u64, digit| value * 85 + digit as u64);
+        let value = u32::try_from(value).map_err(|_| "and a group of five is out of range".to_owned())?;
+        place.copy_from_slice(&value.to_be_bytes());
+    }
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -10,28 +10,30 @@ use crate::keys::{KeyPair, PublicKey};
 /// in flight with an event or two each fits; a peer that stopped reading holds at most this many.
 pub const QUEUE_MESSAGES: u32 = 10_000;
 
-/// Bytes of large frames that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
-/// always taken where nothing waits. libzmq counts messages only, and 10,000 results are more than any memory has. What the
+/// Bytes of large messages, those of 8 KiB and more, that wait for one peer before sends of more are [`Full`](crate::SendError::Full); a single message is
+/// always taken where nothing waits. 10,000 results are more than any memory has. What the
 /// broker could not hand to a client is asked for again.
 pub const QUEUE_BYTES: usize = 256 << 20;
 
-/// The same for all peers of one socket, but for the first frames of a peer to which nothing else is lent. Peers that read
+/// The same for all peers of one socket, but for the first message to a peer for which nothing waits. Peers that read
 /// nothing are disconnected after [`UNACKNOWLEDGED_TIMEOUT`].
 pub const QUEUE_BYTES_TOTAL: usize = 1 << 30;
 
-/// Bytes in one frame. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
+/// Bytes in one frame, and in all frames of one message together. Results of 10 MB are normal; this leaves room and keeps one peer from asking for all memory.
 pub const FRAME_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Frames in one message after the routing id. The longest message of the protocol has eight.
 ///
-/// What is beyond it is thrown away only when the message has come to its end: libzmq hands over, and counts, whole messages.
-/// A peer that never ends one makes the process keep all its frames. Nothing here bounds that; whoever cannot trust its peers
-/// needs keys, and a limit of the system for the process.
+/// What is beyond it is thrown away as it comes.
 pub const FRAMES_MAX: usize = 16;
 
 /// From the TCP connection to the end of the handshake. One is done in milliseconds; 2,000 at once need some seconds on a busy
 /// host, and one that is given up half-way was work for nothing.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Connections to a router that have not finished their handshake. While there are so many, the oldest makes room for the next one
+/// if it had two seconds; else the next one waits in the system.
+pub const HANDSHAKES: usize = 4096;
 
 /// From the first packet to the TCP connection, for each address that a name has.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,11 +42,10 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// peer that reads nothing for so long although it is sent something. A flow on which nothing is sent is probed by TCP itself,
 /// and is found dead 30 s after its last byte.
 ///
-/// The heartbeats of ZeroMQ are not used: they cut a connection on which one large frame takes long, and one whose messages
-/// wait for a busy receiver, because the answer to a heartbeat waits behind them. A peer that is frozen, or gone behind a proxy,
-/// is found out above this: by the keepalives of workers, and by clients whose requests have no answer. Peers may send
-/// heartbeats all the same, and are answered; that libzmq 4.3.5 ends the whole process over one where the connection broke off
-/// while its input was stopped is mended in `build/patch.rs`.
+/// The heartbeats of ZeroMQ are not sent: where a peer's library has stopped to read because its program is busy, the answer
+/// waits behind the messages, and a line would be cut that is only busy. A peer that is frozen, or gone behind a proxy, is found
+/// out above this: by the keepalives of workers, and by clients whose requests have no answer. Peers may send heartbeats all the
+/// same, and are answered.
 pub const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The first pause before connecting again. Half of each pause is random, so that a thousand peers do not come back as one.
@@ -67,18 +68,18 @@ pub const BACKLOG: u32 = 4096;
 pub struct LinkOptions {
     /// Messages that wait to be sent, per peer.
     pub send_queue: u32,
-    /// Bytes of large frames that wait to be sent, per peer.
+    /// Bytes of large messages that wait to be sent, per peer.
     pub send_queue_bytes: usize,
-    /// Bytes of large frames that wait to be sent, for all peers.
+    /// Bytes of large messages that wait to be sent, for all peers.
     pub send_queue_bytes_total: usize,
-    /// Messages that wait to be received, per peer; beyond it the peer is slowed down by TCP.
-    pub receive_queue: u32,
-    /// Bytes in one frame; a peer that exceeds it is disconnected.
+    /// Bytes in one frame, and in all frames of one message; a peer that exceeds it is disconnected.
     pub frame_bytes_max: u64,
     /// Frames in one message after the routing id; the rest is cut off.
     pub frames_max: usize,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
+    /// Handshakes under way, of a router.
+    pub handshakes: usize,
     /// Time for a TCP connection, per address.
     pub connect_timeout: Duration,
     /// Time that sent data may stay without acknowledgement.
@@ -97,10 +98,10 @@ impl Default for LinkOptions {
             send_queue: QUEUE_MESSAGES,
             send_queue_bytes: QUEUE_BYTES,
             send_queue_bytes_total: QUEUE_BYTES_TOTAL,
-            receive_queue: QUEUE_MESSAGES,
             frame_bytes_max: FRAME_BYTES_MAX,
             frames_max: FRAMES_MAX,
             handshake_timeout: HANDSHAKE_TIMEOUT,
+            handshakes: HANDSHAKES,
             connect_timeout: CONNECT_TIMEOUT,
             unacknowledged_timeout: UNACKNOWLEDGED_TIMEOUT,
             reconnect_delay_first: RECONNECT_DELAY_FIRST,

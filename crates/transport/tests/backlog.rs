@@ -14,7 +14,7 @@ const SYSTEM_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn link() -> LinkOptions {
-    LinkOptions { send_queue_bytes: QUEUE_BYTES, receive_queue: 4, ..LinkOptions::default() }
+    LinkOptions { send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() }
 }
 
 fn router(context: &Context) -> Router {
@@ -29,9 +29,11 @@ fn dealer(context: &Context, router: &mut Router, name: &'static [u8]) -> Dealer
     let end = Instant::now() + PATIENCE;
     while dealer.next_status() != Some(LinkStatus::Connected) {
         assert!(Instant::now() < end, "no connection");
-        dealer.wait(Some(Duration::from_millis(10)), false).expect("a link");
+        router.wait(Some(Duration::from_millis(1))).expect("a link");
+        dealer.wait(Some(Duration::from_millis(1)), false).expect("a link");
     }
     dealer.try_send(&[Bytes::from_static(name)]).expect("room");
+    dealer.wait(Some(Duration::ZERO), false).expect("a link");
     while router.try_receive().expect("a link").is_none() {
         assert!(Instant::now() < end, "no message");
         router.wait(Some(Duration::from_millis(10))).expect("a link");
@@ -40,11 +42,12 @@ fn dealer(context: &Context, router: &mut Router, name: &'static [u8]) -> Dealer
 }
 
 /// Sends large messages until no more are taken for a while.
-fn fill(mut send: impl FnMut(&[Bytes]) -> Result<(), SendError>) -> usize {
+fn fill<L>(link: &mut L, send: impl Fn(&mut L, &[Bytes]) -> Result<(), SendError>, turn: impl Fn(&mut L)) -> usize {
     let frame = Bytes::from(vec![0_u8; FRAME_BYTES]);
     let (mut sent, mut refused) = (0, 0);
     while refused < 20 {
-        match send(std::slice::from_ref(&frame)) {
+        turn(link);
+        match send(link, std::slice::from_ref(&frame)) {
             Ok(()) => (sent, refused) = (sent + FRAME_BYTES, 0),
             Err(SendError::Full) => {
                 refused += 1;
@@ -63,7 +66,8 @@ fn a_router_keeps_a_bounded_number_of_bytes_for_a_peer_and_goes_on_with_others()
     let mut router = router(&context);
     let mut silent = dealer(&context, &mut router, b"silent");
     let _other = dealer(&context, &mut router, b"other");
-    let sent = fill(|frames| router.try_send(b"silent", frames));
+    let turn = |router: &mut Router| assert!(router.wait(Some(Duration::ZERO)).is_ok());
+    let sent = fill(&mut router, |router, frames| router.try_send(b"silent", frames), turn);
     assert_eq!(router.try_send(b"silent", &[Bytes::from_static(b"small")]), Ok(()), "small ones cost little");
     assert_eq!(router.try_send(b"other", &[Bytes::from(vec![0_u8; FRAME_BYTES])]), Ok(()), "it is not their fault");
     // It reads after all.
@@ -73,7 +77,10 @@ fn a_router_keeps_a_bounded_number_of_bytes_for_a_peer_and_goes_on_with_others()
         assert!(Instant::now() < end, "{received} of {sent} bytes");
         match silent.try_receive().expect("a link") {
             Some(message) => received += message.frames[0].len(),
-            None => drop(silent.wait(Some(Duration::from_millis(10)), false).expect("a link")),
+            None => {
+                router.wait(Some(Duration::ZERO)).expect("a link");
+                silent.wait(Some(Duration::from_millis(1)), false).expect("a link");
+            }
         }
     }
     let frame = Bytes::from(vec![0_u8; FRAME_BYTES]);
@@ -88,7 +95,8 @@ fn a_dealer_keeps_a_bounded_number_of_bytes_and_sleeps_until_there_is_room() {
     let context = Context::new().expect("a context");
     let mut router = router(&context);
     let mut dealer = dealer(&context, &mut router, b"d");
-    fill(|frames| dealer.try_send(frames));
+    let turn = |dealer: &mut Dealer| assert!(dealer.wait(Some(Duration::ZERO), false).is_ok());
+    fill(&mut dealer, Dealer::try_send, turn);
     let began = Instant::now();
     let ready = dealer.wait(Some(Duration::from_millis(200)), true).expect("a link");
     assert!(!ready.writable && began.elapsed() >= Duration::from_millis(200), "it would not sleep: {ready:?}");
@@ -113,5 +121,8 @@ fn a_dealer_keeps_a_bounded_number_of_bytes_and_sleeps_until_there_is_room() {
         waits += 1;
     }
     assert!(waits < 1000, "{waits} waits");
+    while !reader.is_finished() {
+        dealer.wait(Some(Duration::from_millis(1)), false).expect("a link");
+    }
     assert!(reader.join().expect("no panic"), "it arrives");
 }

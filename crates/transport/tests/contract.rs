@@ -44,7 +44,7 @@ struct Tcp {
 
 impl Tcp {
     fn link() -> LinkOptions {
-        LinkOptions { send_queue: SMALL_QUEUE, receive_queue: SMALL_QUEUE, ..LinkOptions::default() }
+        LinkOptions { send_queue: SMALL_QUEUE, ..LinkOptions::default() }
     }
 }
 
@@ -75,95 +75,124 @@ fn frames(parts: &[&str]) -> Vec<Bytes> {
     parts.iter().map(|part| Bytes::copy_from_slice(part.as_bytes())).collect()
 }
 
-fn receive_from_peer(router: &mut dyn RouterLink) -> Received {
-    let until = Instant::now() + DEADLINE;
-    loop {
-        if let Some(message) = router.try_receive().unwrap() {
-            return message;
-        }
-        let left = until.checked_duration_since(Instant::now()).expect("a message in time");
-        router.wait(Some(left)).unwrap();
+/// A router and its dealers, each of which has its turn while another is waited for, as their owners would give it to them.
+struct Rig {
+    router: Option<Box<dyn RouterLink>>,
+    dealers: Vec<Box<dyn DealerLink>>,
+}
+
+impl Rig {
+    fn new(world: &dyn World) -> Self {
+        Self { router: Some(world.router()), dealers: Vec::new() }
     }
-}
 
-fn receive(dealer: &mut dyn DealerLink) -> Received {
-    let until = Instant::now() + DEADLINE;
-    loop {
-        if let Some(message) = dealer.try_receive().unwrap() {
-            return message;
+    /// With dealers that are connected.
+    fn with(world: &dyn World, names: &[&str]) -> Self {
+        let mut rig = Self::new(world);
+        for name in names {
+            rig.connect(world, name);
         }
-        let left = until.checked_duration_since(Instant::now()).expect("a message in time");
-        dealer.wait(Some(left), false).unwrap();
+        rig
     }
-}
 
-fn next_status(dealer: &mut dyn DealerLink) -> LinkStatus {
-    let until = Instant::now() + DEADLINE;
-    loop {
-        if let Some(status) = dealer.next_status() {
-            return status;
-        }
-        let left = until.checked_duration_since(Instant::now()).expect("a status in time");
-        dealer.wait(Some(left), false).unwrap();
-        assert_eq!(dealer.try_receive().unwrap(), None);
+    fn router(&mut self) -> &mut dyn RouterLink {
+        self.router.as_deref_mut().unwrap()
     }
-}
 
-fn connected(dealer: &mut dyn DealerLink) {
-    while next_status(dealer) != LinkStatus::Connected {}
-}
+    fn dealer(&mut self, number: usize) -> &mut dyn DealerLink {
+        &mut *self.dealers[number]
+    }
 
-/// Sends until the router refuses in the expected way.
-fn send_until(router: &mut dyn RouterLink, peer: &[u8], expected: &SendError, frame: &Bytes) -> usize {
-    let until = Instant::now() + DEADLINE;
-    let mut sent = 0;
-    loop {
-        match router.try_send(peer, std::slice::from_ref(frame)) {
-            Ok(()) => sent += 1,
-            Err(error) if error == *expected => return sent,
-            Err(error) => panic!("expected {expected}, got {error}"),
+    fn connect(&mut self, world: &dyn World, name: &str) -> usize {
+        let endpoint = self.router().endpoint();
+        self.dealers.push(world.dealer(&endpoint, name));
+        let number = self.dealers.len() - 1;
+        self.connected(number);
+        number
+    }
+
+    /// Everybody has a turn.
+    fn turn(&mut self) {
+        if let Some(router) = &mut self.router {
+            router.wait(Some(Duration::from_millis(1))).unwrap();
         }
-        assert!(Instant::now() < until, "never {expected}");
-        router.wait(Some(Duration::ZERO)).unwrap();
+        for dealer in &mut self.dealers {
+            dealer.wait(Some(Duration::ZERO), false).unwrap();
+        }
+    }
+
+    fn until<T>(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            if let Some(found) = look(self) {
+                return found;
+            }
+            assert!(Instant::now() < until, "{what} never came");
+            self.turn();
+        }
+    }
+
+    fn heard(&mut self) -> Received {
+        self.until("a message for the router", |rig| rig.router().try_receive().unwrap())
+    }
+
+    fn told(&mut self, number: usize) -> Received {
+        self.until("a message for a dealer", |rig| rig.dealer(number).try_receive().unwrap())
+    }
+
+    fn status(&mut self, number: usize) -> LinkStatus {
+        self.until("a status", |rig| {
+            assert_eq!(rig.dealer(number).try_receive().unwrap(), None);
+            rig.dealer(number).next_status()
+        })
+    }
+
+    fn connected(&mut self, number: usize) {
+        while self.status(number) != LinkStatus::Connected {}
     }
 }
 
 fn messages_travel_whole_and_in_order(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "worker-1");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["worker-1"]);
     let hello = frames(&["", "NFPW01", "0x01", "service"]);
-    dealer.try_send(&hello).unwrap();
-    dealer.try_send(&frames(&["second"])).unwrap();
-    assert_eq!(
-        receive_from_peer(&mut *router),
-        Received { peer: Bytes::from("worker-1"), frames: hello, truncated: false }
-    );
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["second"]));
-    assert_eq!(router.try_receive().unwrap(), None);
+    rig.dealer(0).try_send(&hello).unwrap();
+    rig.dealer(0).try_send(&frames(&["second"])).unwrap();
+    assert_eq!(rig.heard(), Received { peer: Bytes::from("worker-1"), frames: hello, truncated: false });
+    assert_eq!(rig.heard().frames, frames(&["second"]));
+    assert_eq!(rig.router().try_receive().unwrap(), None);
 
     let answer = vec![Bytes::new(), Bytes::from_static(b"\x00\xff"), Bytes::new()];
-    router.try_send(b"worker-1", &answer).unwrap();
-    router.try_send(b"worker-1", &frames(&["x"])).unwrap();
-    assert_eq!(receive(&mut *dealer), Received { peer: Bytes::new(), frames: answer, truncated: false });
-    assert_eq!(receive(&mut *dealer).frames, frames(&["x"]));
-    assert_eq!(dealer.try_receive().unwrap(), None);
+    rig.router().try_send(b"worker-1", &answer).unwrap();
+    rig.router().try_send(b"worker-1", &frames(&["x"])).unwrap();
+    assert_eq!(rig.told(0), Received { peer: Bytes::new(), frames: answer, truncated: false });
+    assert_eq!(rig.told(0).frames, frames(&["x"]));
+    assert_eq!(rig.dealer(0).try_receive().unwrap(), None);
 }
 
 fn big_frames_travel_intact_both_ways(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "big");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["big"]);
     let big: Bytes =
         (0..10_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<_>>().into();
-    for size in [8 * 1024 - 1, 8 * 1024, 8 * 1024 + 1, 1023, 1024, 1025, big.len()] {
+    // Around the lengths at which something is done in another way.
+    let (large, very_large) = (8 * 1024, 512 * 1024);
+    let sizes = [1023, 1024, large - 1, large, large + 1, very_large - 1, very_large, very_large + 1, big.len()];
+    for size in sizes {
         let message = vec![Bytes::from("head"), big.slice(..size), Bytes::from("tail"), big.slice(..size)];
-        dealer.try_send(&message).unwrap();
-        let received = receive_from_peer(&mut *router);
+        rig.dealer(0).try_send(&message).unwrap();
+        let received = rig.heard();
         assert!(received.frames == message, "size {size} towards the router");
-        router.try_send(b"big", &received.frames).unwrap();
-        assert!(receive(&mut *dealer).frames == message, "size {size} towards the dealer");
+        rig.router().try_send(b"big", &received.frames).unwrap();
+        assert!(rig.told(0).frames == message, "size {size} towards the dealer");
     }
+    // Small ones that follow keep their place.
+    rig.dealer(0).try_send(std::slice::from_ref(&big)).unwrap();
+    rig.dealer(0).try_send(&frames(&["small"])).unwrap();
+    rig.dealer(0).try_send(&[big.slice(1..), big.slice(..very_large)]).unwrap();
+    rig.dealer(0).try_send(&frames(&["last"])).unwrap();
+    assert!(rig.heard().frames == [big.clone()]);
+    assert_eq!(rig.heard().frames, frames(&["small"]));
+    assert!(rig.heard().frames == [big.slice(1..), big.slice(..very_large)]);
+    assert_eq!(rig.heard().frames, frames(&["last"]));
 }
 
 fn unknown_peer_is_unroutable(world: &dyn World) {
@@ -173,185 +202,178 @@ fn unknown_peer_is_unroutable(world: &dyn World) {
 }
 
 fn vanished_peer_becomes_unroutable(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "leaver");
-    connected(&mut *dealer);
-    dealer.try_send(&frames(&["here"])).unwrap();
-    receive_from_peer(&mut *router);
-    router.try_send(b"leaver", &frames(&["x"])).unwrap();
-    dealer.close(Duration::ZERO);
-    let until = Instant::now() + DEADLINE;
-    loop {
-        match router.try_send(b"leaver", &frames(&["x"])) {
-            Err(SendError::Unroutable) => break,
-            Ok(()) | Err(SendError::Full) => {}
+    let mut rig = Rig::with(world, &["leaver"]);
+    rig.dealer(0).try_send(&frames(&["here"])).unwrap();
+    rig.heard();
+    rig.router().try_send(b"leaver", &frames(&["x"])).unwrap();
+    rig.dealers.remove(0).close(Duration::ZERO);
+    rig.until("the end of a peer", |rig| {
+        assert_eq!(rig.router().try_receive().unwrap(), None);
+        match rig.router().try_send(b"leaver", &frames(&["x"])) {
+            Err(SendError::Unroutable) => Some(()),
+            Ok(()) | Err(SendError::Full) => None,
             Err(error) => panic!("{error}"),
         }
-        assert!(Instant::now() < until);
-        router.wait(Some(Duration::from_millis(1))).unwrap();
-    }
+    });
 }
 
 fn full_peer_is_told_and_has_room_again(world: &dyn World) {
-    let mut router = world.router();
-    let mut slow = world.dealer(&router.endpoint(), "slow");
-    let mut other = world.dealer(&router.endpoint(), "other");
-    connected(&mut *slow);
-    connected(&mut *other);
-    slow.try_send(&frames(&["here"])).unwrap();
-    other.try_send(&frames(&["here"])).unwrap();
-    receive_from_peer(&mut *router);
-    receive_from_peer(&mut *router);
-
+    let mut rig = Rig::with(world, &["slow", "other"]);
+    for number in [0, 1] {
+        rig.dealer(number).try_send(&frames(&["here"])).unwrap();
+        rig.heard();
+    }
     // Beyond what the network holds on the way.
     let frame = Bytes::from(vec![1_u8; 1 << 20]);
-    let started = Instant::now();
-    let sent = send_until(&mut *router, b"slow", &SendError::Full, &frame);
+    let mut sent = 0;
+    let mut refused_since = None;
+    // The slow one does not read: sooner or later nothing fits any more.
+    rig.until("a full queue", |rig| {
+        match rig.router().try_send(b"slow", std::slice::from_ref(&frame)) {
+            Ok(()) => (sent, refused_since) = (sent + 1, None),
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                refused_since = Some(refused_since.unwrap_or_else(Instant::now));
+            }
+        }
+        refused_since.filter(|since: &Instant| since.elapsed() > Duration::from_millis(200))
+    });
     assert!(sent >= SMALL_QUEUE as usize);
-    assert!(started.elapsed() < DEADLINE);
 
     // It is full for a while, and the other one is not.
-    router.try_send(b"other", &frames(&["x"])).unwrap();
-    assert_eq!(receive(&mut *other).frames, frames(&["x"]));
+    rig.router().try_send(b"other", &frames(&["x"])).unwrap();
+    assert_eq!(rig.told(1).frames, frames(&["x"]));
 
     // It reads again: everything arrives, and there is room.
     for _ in 0..sent {
-        assert_eq!(receive(&mut *slow).frames[0].len(), frame.len());
+        assert_eq!(rig.told(0).frames[0].len(), frame.len());
     }
-    let until = Instant::now() + DEADLINE;
-    while router.try_send(b"slow", &frames(&["last"])) == Err(SendError::Full) {
-        assert!(Instant::now() < until);
-        router.wait(Some(Duration::from_millis(10))).unwrap();
-    }
-    assert_eq!(receive(&mut *slow).frames, frames(&["last"]));
+    rig.until("room", |rig| rig.router().try_send(b"slow", &frames(&["last"])).ok());
+    assert_eq!(rig.told(0).frames, frames(&["last"]));
 }
 
 fn full_dealer_is_told_and_waited_for(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "eager");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["eager"]);
     let frame = Bytes::from(vec![1_u8; 1 << 20]);
-    let until = Instant::now() + DEADLINE;
     let mut sent = 0;
     let mut refused_since = None;
     // The router does not read: sooner or later nothing fits any more.
-    while refused_since.is_none_or(|since: Instant| since.elapsed() < Duration::from_millis(200)) {
-        match dealer.try_send(std::slice::from_ref(&frame)) {
+    rig.until("a full queue", |rig| {
+        match rig.dealer(0).try_send(std::slice::from_ref(&frame)) {
             Ok(()) => (sent, refused_since) = (sent + 1, None),
-            Err(SendError::Full) => refused_since = Some(refused_since.unwrap_or_else(Instant::now)),
-            Err(error) => panic!("{error}"),
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                refused_since = Some(refused_since.unwrap_or_else(Instant::now));
+            }
         }
-        assert!(Instant::now() < until);
-        dealer.wait(Some(Duration::from_millis(20)), true).unwrap();
-    }
+        refused_since.filter(|since: &Instant| since.elapsed() > Duration::from_millis(200))
+    });
+    assert!(!rig.dealer(0).wait(Some(Duration::ZERO), true).unwrap().writable);
     for _ in 0..sent {
-        receive_from_peer(&mut *router);
+        rig.heard();
     }
-    while !dealer.wait(Some(Duration::from_secs(1)), true).unwrap().writable {
-        assert!(Instant::now() < until);
-    }
-    dealer.try_send(&frames(&["last"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["last"]));
+    rig.until("room", |rig| rig.dealer(0).wait(Some(Duration::ZERO), true).unwrap().writable.then_some(()));
+    rig.dealer(0).try_send(&frames(&["last"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["last"]));
 }
 
 fn newer_connection_takes_the_name_over(world: &dyn World) {
-    let mut router = world.router();
-    let mut older = world.dealer(&router.endpoint(), "twin");
-    connected(&mut *older);
-    older.try_send(&frames(&["older"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["older"]));
-    let mut newer = world.dealer(&router.endpoint(), "twin");
-    connected(&mut *newer);
-    newer.try_send(&frames(&["newer"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["newer"]));
-    router.try_send(b"twin", &frames(&["for the newer"])).unwrap();
-    assert_eq!(receive(&mut *newer).frames, frames(&["for the newer"]));
-    assert_eq!(older.try_receive().unwrap(), None);
+    let mut rig = Rig::with(world, &["twin"]);
+    rig.dealer(0).try_send(&frames(&["older"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["older"]));
+    let newer = rig.connect(world, "twin");
+    rig.dealer(newer).try_send(&frames(&["newer"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["newer"]));
+    rig.router().try_send(b"twin", &frames(&["for the newer"])).unwrap();
+    assert_eq!(rig.told(newer).frames, frames(&["for the newer"]));
+    assert_eq!(rig.dealer(0).try_receive().unwrap(), None);
 }
 
 fn nothing_is_accepted_before_the_owner_knows_of_the_connection(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "polite");
-    let until = Instant::now() + DEADLINE;
-    loop {
-        assert_eq!(dealer.try_send(&frames(&["too early"])), Err(SendError::Full));
-        let ready = dealer.wait(Some(Duration::from_secs(1)), true).unwrap();
-        assert!(!ready.writable);
-        if dealer.next_status() == Some(LinkStatus::Connected) {
-            break;
-        }
-        assert!(Instant::now() < until);
-    }
-    dealer.try_send(&frames(&["first"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["first"]));
+    let mut rig = Rig::new(world);
+    let endpoint = rig.router().endpoint();
+    rig.dealers.push(world.dealer(&endpoint, "polite"));
+    rig.until("a connection", |rig| {
+        assert_eq!(rig.dealer(0).try_send(&frames(&["too early"])), Err(SendError::Full));
+        assert!(!rig.dealer(0).wait(Some(Duration::ZERO), true).unwrap().writable);
+        (rig.dealer(0).next_status() == Some(LinkStatus::Connected)).then_some(())
+    });
+    rig.dealer(0).try_send(&frames(&["first"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["first"]));
 }
 
 fn reconnect_makes_a_new_connection_under_the_same_name(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "again");
-    connected(&mut *dealer);
-    dealer.try_send(&frames(&["one"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["one"]));
-    dealer.reconnect().unwrap();
-    assert_eq!(dealer.try_send(&frames(&["too early"])), Err(SendError::Full));
-    assert_eq!(next_status(&mut *dealer), LinkStatus::Connected);
-    dealer.try_send(&frames(&["two"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["two"]));
-    router.try_send(b"again", &frames(&["three"])).unwrap();
-    assert_eq!(receive(&mut *dealer).frames, frames(&["three"]));
+    let mut rig = Rig::with(world, &["again"]);
+    rig.dealer(0).try_send(&frames(&["one"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["one"]));
+    rig.dealer(0).reconnect().unwrap();
+    assert_eq!(rig.dealer(0).try_send(&frames(&["too early"])), Err(SendError::Full));
+    assert_eq!(rig.status(0), LinkStatus::Connected);
+    rig.dealer(0).try_send(&frames(&["two"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["two"]));
+    rig.router().try_send(b"again", &frames(&["three"])).unwrap();
+    assert_eq!(rig.told(0).frames, frames(&["three"]));
+}
+
+fn what_was_said_before_a_reconnect_comes_before_what_is_said_after_it(world: &dyn World) {
+    let mut rig = Rig::with(world, &["again"]);
+    for round in 0..20 {
+        let (before, after) = (format!("before {round}"), format!("after {round}"));
+        rig.dealer(0).try_send(&frames(&[&before])).unwrap();
+        // It leaves, and is not read yet.
+        rig.dealer(0).wait(Some(Duration::ZERO), false).unwrap();
+        rig.dealer(0).reconnect().unwrap();
+        rig.connected(0);
+        rig.dealer(0).try_send(&frames(&[&after])).unwrap();
+        assert_eq!(rig.heard().frames, frames(&[&before]));
+        assert_eq!(rig.heard().frames, frames(&[&after]));
+    }
 }
 
 fn dealer_is_back_after_the_router_was_away(world: &dyn World) {
-    let mut router = world.router();
-    let endpoint = router.endpoint();
-    let mut dealer = world.dealer(&endpoint, "loyal");
-    connected(&mut *dealer);
-    dealer.try_send(&frames(&["one"])).unwrap();
-    receive_from_peer(&mut *router);
+    let mut rig = Rig::with(world, &["loyal"]);
+    let endpoint = rig.router().endpoint();
+    rig.dealer(0).try_send(&frames(&["one"])).unwrap();
+    rig.heard();
     // What the router handed over before it closed is read before the loss of the connection.
-    router.try_send(b"loyal", &frames(&["goodbye"])).unwrap();
-    router.close(Duration::from_secs(1));
-    assert_eq!(receive(&mut *dealer).frames, frames(&["goodbye"]));
-    assert_eq!(next_status(&mut *dealer), LinkStatus::Disconnected);
-    assert_eq!(dealer.try_send(&frames(&["kept by the owner"])), Err(SendError::Full));
-    let mut router = world.router_at(&endpoint);
-    connected(&mut *dealer);
-    dealer.try_send(&frames(&["ready"])).unwrap();
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["ready"]));
+    rig.router().try_send(b"loyal", &frames(&["goodbye"])).unwrap();
+    rig.router.take().unwrap().close(Duration::from_secs(1));
+    assert_eq!(rig.told(0).frames, frames(&["goodbye"]));
+    assert_eq!(rig.status(0), LinkStatus::Disconnected);
+    assert_eq!(rig.dealer(0).try_send(&frames(&["kept by the owner"])), Err(SendError::Full));
+    rig.router = Some(world.router_at(&endpoint));
+    rig.connected(0);
+    rig.dealer(0).try_send(&frames(&["ready"])).unwrap();
+    assert_eq!(rig.heard().frames, frames(&["ready"]));
 }
 
 fn what_was_handed_over_leaves_before_a_close(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "done");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["done"]);
     let big = Bytes::from(vec![9_u8; 10_000_000]);
-    dealer.try_send(&[Bytes::from("result"), big.clone()]).unwrap();
-    dealer.try_send(&frames(&["disconnect"])).unwrap();
-    dealer.close(Duration::from_secs(10));
-    assert_eq!(receive_from_peer(&mut *router).frames[1], big);
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["disconnect"]));
+    rig.dealer(0).try_send(&[Bytes::from("result"), big.clone()]).unwrap();
+    rig.dealer(0).try_send(&frames(&["disconnect"])).unwrap();
+    rig.dealers.remove(0).close(Duration::from_secs(10));
+    assert!(rig.heard().frames[1] == big);
+    assert_eq!(rig.heard().frames, frames(&["disconnect"]));
 }
 
 fn frames_beyond_the_bound_are_cut_off_and_told(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "long");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["long"]);
     let many: Vec<Bytes> = (0..100).map(|i| Bytes::from(format!("frame {i}"))).collect();
-    dealer.try_send(&many[..16]).unwrap();
-    dealer.try_send(&many[..17]).unwrap();
-    dealer.try_send(&many).unwrap();
-    dealer.try_send(&frames(&["next"])).unwrap();
+    rig.dealer(0).try_send(&many[..16]).unwrap();
+    rig.dealer(0).try_send(&many[..17]).unwrap();
+    rig.dealer(0).try_send(&many).unwrap();
+    rig.dealer(0).try_send(&frames(&["next"])).unwrap();
     for (truncated, count) in [(false, 16), (true, 16), (true, 16)] {
-        let received = receive_from_peer(&mut *router);
+        let received = rig.heard();
         assert_eq!((received.truncated, &received.frames[..]), (truncated, &many[..count]));
     }
-    assert_eq!(receive_from_peer(&mut *router).frames, frames(&["next"]));
+    assert_eq!(rig.heard().frames, frames(&["next"]));
 }
 
 fn waker_ends_the_wait_of_another_thread(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "sleeper");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["sleeper"]);
+    let (mut router, mut dealer) = (rig.router.take().unwrap(), rig.dealers.remove(0));
     for _ in 0..100 {
         let (router_waker, dealer_waker) = (router.waker(), dealer.waker());
         let producer = std::thread::spawn(move || {
@@ -372,9 +394,8 @@ fn waker_ends_the_wait_of_another_thread(world: &dyn World) {
 }
 
 fn wait_ends_when_its_time_is_over_and_not_before(world: &dyn World) {
-    let mut router = world.router();
-    let mut dealer = world.dealer(&router.endpoint(), "patient");
-    connected(&mut *dealer);
+    let mut rig = Rig::with(world, &["patient"]);
+    let (mut router, mut dealer) = (rig.router.take().unwrap(), rig.dealers.remove(0));
     // The connection itself is news for the router.
     while router.try_receive().unwrap().is_some() {}
     let pause = Duration::from_micros(20_500);
@@ -418,6 +439,7 @@ macro_rules! contract {
             newer_connection_takes_the_name_over,
             nothing_is_accepted_before_the_owner_knows_of_the_connection,
             reconnect_makes_a_new_connection_under_the_same_name,
+            what_was_said_before_a_reconnect_comes_before_what_is_said_after_it,
             dealer_is_back_after_the_router_was_away,
             what_was_handed_over_leaves_before_a_close,
             frames_beyond_the_bound_are_cut_off_and_told,

@@ -1,4 +1,4 @@
-//! The C libraries are the ones that were meant, at the speed that was meant.
+//! libsodium is as fast as it was meant to be.
 #![allow(missing_docs)]
 
 use std::time::{Duration, Instant};
@@ -7,12 +7,6 @@ use bytes::Bytes;
 use norfab_transport::{
     Context, Dealer, DealerKeys, DealerLink, DealerOptions, KeyPair, LinkStatus, Router, RouterLink, RouterOptions,
 };
-
-#[test]
-fn libzmq_is_the_bundled_one_with_curve() {
-    assert_eq!(norfab_transport::zmq_version(), "4.3.5");
-    assert!(norfab_transport::has_curve());
-}
 
 /// The portable fallbacks (no SIMD, or no optimisation) reach about 35 MB/s encrypted; what is built here does ten times that.
 #[test]
@@ -26,18 +20,21 @@ fn encryption_is_fast_in_every_profile() {
     let dealer_keys = DealerKeys { own: KeyPair::generate(), broker: keys.public };
     let options = DealerOptions { keys: Some(dealer_keys), ..DealerOptions::default() };
     let mut dealer = Dealer::connect(&context, &router.endpoint(), b"fast", options).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
     while dealer.next_status() != Some(LinkStatus::Connected) {
-        dealer.wait(Some(Duration::from_secs(10)), false).unwrap();
+        assert!(Instant::now() < until);
+        router.wait(Some(Duration::from_millis(1))).unwrap();
+        dealer.wait(Some(Duration::ZERO), false).unwrap();
     }
     let frame = Bytes::from(vec![1; BYTES]);
     // CPU time, because other tests run beside this one; each byte is encrypted and decrypted.
     let before = cpu_seconds();
-    let until = Instant::now() + Duration::from_secs(60);
     for _ in 0..ROUNDS {
         dealer.try_send(std::slice::from_ref(&frame)).unwrap();
         while router.try_receive().unwrap().is_none() {
             assert!(Instant::now() < until);
-            router.wait(Some(Duration::from_secs(1))).unwrap();
+            dealer.wait(Some(Duration::from_micros(100)), false).unwrap();
+            router.wait(Some(Duration::from_micros(100))).unwrap();
         }
     }
     let rate = (BYTES * ROUNDS) as f64 / (cpu_seconds() - before) / 1e6;
@@ -48,18 +45,4 @@ fn encryption_is_fast_in_every_profile() {
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-#[path = "../build/patch.rs"]
-mod patch;
-
-#[test]
-fn sources_that_do_not_have_the_text_to_change_exactly_once_are_an_error() {
-    assert_eq!(patch::patched("msg.cpp", "anything"), Ok(None));
-    for patch in patch::PATCHES {
-        for text in ["another version", &[patch.found, patch.found].concat()] {
-            let error = patch::patched(patch.file, text).unwrap_err();
-            assert!(error.contains(patch.file) && error.contains("instead of once"), "{error}");
-        }
-    }
 }

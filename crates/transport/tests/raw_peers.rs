@@ -6,11 +6,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use norfab_transport::{Context, LinkOptions, Router, RouterLink, RouterOptions, SendError};
+use norfab_transport::{
+    Context, Dealer, DealerLink, DealerOptions, LinkOptions, LinkStatus, Router, RouterLink, RouterOptions, SendError,
+};
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Messages of one peer that the router of these tests keeps.
-const QUEUE: u32 = 100;
 /// Bytes that it keeps for one peer.
 const QUEUE_BYTES: usize = 4 << 20;
 /// A peer that cannot send anything for so long has filled all queues on the way.
@@ -25,10 +25,16 @@ struct Peer {
 }
 
 impl Peer {
-    /// Shakes hands; nobody but the router's I/O thread has a part in it.
-    fn connect(router: &Router, name: &[u8]) -> Self {
-        let mut stream = TcpStream::connect(router.endpoint().trim_start_matches("tcp://")).unwrap();
+    /// Shakes hands, with a router that has its turns meanwhile.
+    fn connect(router: &mut Router, name: &[u8]) -> Self {
+        let endpoint = router.endpoint();
+        with_turns(router, || Self::connect_to(&endpoint, name))
+    }
+
+    fn connect_to(endpoint: &str, name: &[u8]) -> Self {
+        let mut stream = TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
+        stream.set_nodelay(true).unwrap();
         let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
         greeting.resize(64, 0);
         stream.write_all(&greeting).unwrap();
@@ -90,8 +96,25 @@ impl Peer {
     }
 }
 
+/// Does something while the router has its turns and forgets what it hears.
+fn with_turns<T: Send>(router: &mut Router, what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let waker = router.waker();
+        let done = scope.spawn(move || {
+            let done = what();
+            waker.wake();
+            done
+        });
+        while !done.is_finished() {
+            while router.try_receive().unwrap().is_some() {}
+            router.wait(Some(Duration::from_millis(10))).unwrap();
+        }
+        done.join().unwrap()
+    })
+}
+
 fn router(context: &Context) -> Router {
-    let link = LinkOptions { receive_queue: QUEUE, send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() };
+    let link = LinkOptions { send_queue_bytes: QUEUE_BYTES, ..LinkOptions::default() };
     Router::bind(context, "tcp://127.0.0.1:0", RouterOptions { link, ..RouterOptions::default() }).unwrap()
 }
 
@@ -138,18 +161,12 @@ fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing
     flood.extend_from_slice(PING);
     let flood = flood.repeat(1_000);
     for _ in 0..3 {
-        let mut attacker = Peer::connect(&router, b"attacker");
+        let mut attacker = Peer::connect(&mut router, b"attacker");
         attacker.flood(&flood);
         attacker.reset();
-        // The I/O thread has seen the end before it has shaken hands with the second of those that come afterwards.
-        drop(Peer::connect(&router, b"passer-by"));
-        let mut other = Peer::connect(&router, b"other");
-        // The queue is read, and the I/O thread goes on with what it had read of the connection before.
-        let mut taken = 0;
-        while taken < 2 * QUEUE as usize {
-            other.say("here");
-            taken += hear(&mut router, "here");
-        }
+        let mut other = Peer::connect(&mut router, b"other");
+        other.say("here");
+        hear(&mut router, "here");
     }
 }
 
@@ -157,11 +174,11 @@ fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing
 fn a_command_that_is_too_short_ends_its_connection_and_is_not_answered() {
     let context = Context::new().unwrap();
     let mut router = router(&context);
-    let mut other = Peer::connect(&router, b"other");
+    let mut other = Peer::connect(&mut router, b"other");
     for body in [&b""[..], b"\x04PIN", b"\x04PING", b"\x04PING\0"] {
-        let mut short = Peer::connect(&router, b"short");
+        let mut short = Peer::connect(&mut router, b"short");
         short.command(body);
-        assert!(short.is_ended(), "{body:?}");
+        assert!(with_turns(&mut router, || short.is_ended()), "{body:?}");
         other.say("here");
         hear(&mut router, "here");
     }
@@ -171,11 +188,11 @@ fn a_command_that_is_too_short_ends_its_connection_and_is_not_answered() {
 fn a_ping_is_answered_with_its_context() {
     let context = Context::new().unwrap();
     let mut router = router(&context);
-    let mut peer = Peer::connect(&router, b"peer");
+    let mut peer = Peer::connect(&mut router, b"peer");
     peer.command(b"\x04PING\0\0");
-    assert_eq!(peer.reads_command(), b"\x04PONG");
+    assert_eq!(with_turns(&mut router, || peer.reads_command()), b"\x04PONG");
     peer.command(b"\x04PING\0\0where");
-    assert_eq!(peer.reads_command(), b"\x04PONGwhere");
+    assert_eq!(with_turns(&mut router, || peer.reads_command()), b"\x04PONGwhere");
     peer.say("here");
     hear(&mut router, "here");
 }
@@ -185,7 +202,7 @@ fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
     let context = Context::new().unwrap();
     let mut router = router(&context);
     let mut name_of = |name: &[u8]| {
-        let mut peer = Peer::connect(&router, name);
+        let mut peer = Peer::connect(&mut router, name);
         peer.say("here");
         let until = Instant::now() + DEADLINE;
         loop {
@@ -206,16 +223,19 @@ fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
     assert_eq!(given, next(1));
     let (_next, made) = name_of(b"");
     assert_eq!(made, next(2));
+    // One that is made for another is not taken from it.
+    let (_thief, given) = name_of(&next(2));
+    assert_eq!(given, next(3));
     let (_named, name) = name_of(b"name");
     assert_eq!(name, "name");
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
+fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten() {
     let context = Context::new().unwrap();
     let mut router = router(&context);
-    let mut older = Peer::connect(&router, b"twin");
+    let mut older = Peer::connect(&mut router, b"twin");
     older.say("older");
     hear(&mut router, "older");
     let inode = inode_of_other_end(&older);
@@ -235,20 +255,86 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten_when_it_goes() {
             }
         }
     }
-    let mut newer = Peer::connect(&router, b"twin");
+    let mut newer = Peer::connect(&mut router, b"twin");
     newer.say("newer");
     hear(&mut router, "newer");
-    older.say("more");
-    // The I/O thread has read that before it has shaken hands with the second of those that come afterwards.
-    drop(Peer::connect(&router, b"passer-by"));
-    drop(Peer::connect(&router, b"passer-by"));
-    older.reset();
-    let until = Instant::now() + DEADLINE;
-    while is_open(&inode) {
-        assert!(Instant::now() < until, "its descriptor is kept");
-        router.try_receive().unwrap();
-        router.wait(Some(Duration::from_millis(10))).unwrap();
-    }
+    assert!(!is_open(&inode), "its descriptor is kept");
     newer.say("here");
     hear(&mut router, "here");
+}
+
+#[test]
+fn a_peer_that_floods_does_not_keep_others_waiting() {
+    let context = Context::new().unwrap();
+    let mut router = router(&context);
+    let mut other = Peer::connect(&mut router, b"other");
+    let mut flooding = Peer::connect(&mut router, b"flooding");
+    flooding.flood(&b"\0\x01a".repeat(10_000));
+    other.say("here");
+    let before = hear(&mut router, "here");
+    assert!(before <= 2_000, "{before} messages of the flood came before");
+    other.say("again");
+    let before = hear(&mut router, "again");
+    assert!(before <= 2_000, "{before} messages of the flood came before");
+}
+
+#[test]
+fn silent_peers_keep_nobody_out() {
+    const SILENT: usize = 8;
+    let context = Context::new().unwrap();
+    let link = LinkOptions { handshakes: SILENT, handshake_timeout: 10 * DEADLINE, ..LinkOptions::default() };
+    let options = RouterOptions { link, ..RouterOptions::default() };
+    let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
+    let endpoint = router.endpoint();
+    let silent: Vec<TcpStream> =
+        (0..SILENT).map(|_| TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap()).collect();
+    let mut peer = Peer::connect(&mut router, b"peer");
+    peer.say("here");
+    hear(&mut router, "here");
+    drop(silent);
+}
+
+/// A listener that shakes hands by hand, as the ROUTER of a broker.
+fn shakes_hands_as_router(listener: &std::net::TcpListener) -> Peer {
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+    greeting.resize(64, 0);
+    stream.write_all(&greeting).unwrap();
+    stream.read_exact(&mut greeting).unwrap();
+    let mut peer = Peer { stream };
+    peer.command(b"\x05READY\x0bSocket-Type\0\0\0\x06ROUTER");
+    assert!(peer.reads_command().starts_with(b"\x05READY"));
+    peer
+}
+
+#[test]
+fn last_words_of_a_broker_are_heard_by_one_who_cannot_answer_any_more() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    let context = Context::new().unwrap();
+    let mut dealer = Dealer::connect(&context, &endpoint, b"worker", DealerOptions::default()).unwrap();
+    let broker = std::thread::spawn(move || shakes_hands_as_router(&listener));
+    let until = Instant::now() + DEADLINE;
+    while dealer.next_status() != Some(LinkStatus::Connected) {
+        assert!(Instant::now() < until);
+        dealer.wait(Some(Duration::from_millis(10)), false).unwrap();
+    }
+    let mut broker = broker.join().unwrap();
+    broker.say("last words");
+    broker.reset();
+    let mut heard = Vec::new();
+    loop {
+        // Before anything is read, so that the failure to speak is noticed first.
+        dealer.try_send(&[Bytes::from("an answer")]).ok();
+        dealer.wait(Some(Duration::from_millis(10)), false).unwrap();
+        while let Some(received) = dealer.try_receive().unwrap() {
+            heard.extend(received.frames);
+        }
+        if dealer.next_status() == Some(LinkStatus::Disconnected) {
+            break;
+        }
+        assert!(Instant::now() < until);
+    }
+    assert_eq!(heard, ["last words"]);
 }

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use norfab_transport::{
-    AddressAllowlist, Admission, AllowAny, Context, Dealer, DealerKeys, DealerLink, DealerOptions, KeyPair, LinkError,
+    AddressAllowlist, Admission, Context, Dealer, DealerKeys, DealerLink, DealerOptions, KeyPair, LinkError,
     LinkOptions, LinkStatus, Mechanism, PeerHello, PublicKey, RefusedReason, Router, RouterLink, RouterOptions,
-    SendError, Verdict,
+    SendError, Verdict, Waker,
 };
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -22,8 +23,54 @@ fn link() -> LinkOptions {
     LinkOptions { handshake_timeout: HANDSHAKE, connect_timeout: Duration::from_millis(500), ..LinkOptions::default() }
 }
 
-fn router(context: &Context, endpoint: &str, keys: Option<KeyPair>, admission: Option<Arc<dyn Admission>>) -> Router {
-    Router::bind(context, endpoint, RouterOptions { link: link(), keys, admission }).unwrap()
+/// A router with an owner that does nothing with what it hears.
+struct Owned {
+    endpoint: String,
+    waker: Waker,
+    stop: Arc<AtomicBool>,
+    owner: Option<JoinHandle<Router>>,
+}
+
+impl Owned {
+    fn new(mut router: Router) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (endpoint, waker, stopped) = (router.endpoint(), router.waker(), stop.clone());
+        let owner = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Acquire) {
+                router.wait(None).unwrap();
+                while router.try_receive().unwrap().is_some() {}
+            }
+            router
+        });
+        Self { endpoint, waker, stop, owner: Some(owner) }
+    }
+
+    fn endpoint(&self) -> String {
+        self.endpoint.clone()
+    }
+
+    /// The router, back from its owner.
+    fn back(mut self) -> Router {
+        self.stop()
+    }
+
+    fn stop(&mut self) -> Router {
+        self.stop.store(true, Ordering::Release);
+        self.waker.wake();
+        self.owner.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if self.owner.is_some() {
+            self.stop();
+        }
+    }
+}
+
+fn router(context: &Context, endpoint: &str, keys: Option<KeyPair>, admission: Option<Arc<dyn Admission>>) -> Owned {
+    Owned::new(Router::bind(context, endpoint, RouterOptions { link: link(), keys, admission }).unwrap())
 }
 
 fn dealer(context: &Context, endpoint: &str, broker: Option<PublicKey>) -> Dealer {
@@ -189,18 +236,19 @@ fn peer_that_was_denied_comes_in_once_it_is_admitted() {
     for keys in [None, Some(KeyPair::generate())] {
         let context = Context::new().unwrap();
         let door = Arc::new(Door::default());
-        let mut router = router(&context, "tcp://127.0.0.1:0", keys.clone(), Some(door.clone()));
+        let router = router(&context, "tcp://127.0.0.1:0", keys.clone(), Some(door.clone()));
         let own = KeyPair::generate();
         let dealer_keys = keys.as_ref().map(|keys| DealerKeys { own: own.clone(), broker: keys.public });
         let options = DealerOptions { link: link(), keys: dealer_keys };
         let mut dealer = Dealer::connect(&context, &router.endpoint(), b"worker", options).unwrap();
         assert_eq!(status(&mut dealer), refused(&router.endpoint(), keys.as_ref(), RefusedReason::NotAdmitted));
         assert_eq!(door.denied.lock().unwrap()[0], "closed");
-        assert!(router.denials() >= 1);
         door.open.store(true, Ordering::Release);
         while status(&mut dealer) != LinkStatus::Connected {}
+        let mut router = router.back();
+        assert!(router.denials() >= 1);
         dealer.try_send(&[Bytes::from("in")]).unwrap();
-        router.wait(Some(DEADLINE)).unwrap();
+        dealer.wait(Some(Duration::ZERO), false).unwrap();
         let until = Instant::now() + DEADLINE;
         let message = loop {
             if let Some(message) = router.try_receive().unwrap() {
@@ -237,7 +285,7 @@ fn panic_in_the_rules_denies_one_peer_and_no_other() {
     // Printing the panic may take longer than a handshake on a busy machine.
     assert!(matches!(status(&mut dealer), LinkStatus::Refused { .. }));
     while status(&mut dealer) != LinkStatus::Connected {}
-    assert_eq!(router.denials(), 1);
+    assert_eq!(router.back().denials(), 1);
 }
 
 #[test]
@@ -254,35 +302,14 @@ fn allowlist_works_with_and_without_encryption_and_logs_denials() {
         assert_eq!(status(&mut dealer), refused(&router.endpoint(), keys.as_ref(), RefusedReason::NotAdmitted));
         assert!(log.lock().unwrap()[0].contains("is not on the allowlist"));
 
-        let other = Context::new().unwrap();
         let list = AddressAllowlist::new(["127.0.0.0/8", "::1"]).unwrap();
-        let router = Router::bind(
-            &other,
-            "tcp://*:0",
-            RouterOptions { link: link(), keys: keys.clone(), admission: Some(Arc::new(list)) },
-        )
-        .unwrap();
+        let router = self::router(&context, "tcp://*:0", keys.clone(), Some(Arc::new(list)));
         let options = DealerOptions {
             link: link(),
             keys: keys.as_ref().map(|keys| DealerKeys { own: KeyPair::generate(), broker: keys.public }),
         };
         let mut dealer = Dealer::connect(&context, &router.endpoint(), b"worker", options).unwrap();
         assert_eq!(status(&mut dealer), LinkStatus::Connected);
-    }
-}
-
-#[test]
-fn second_admission_in_a_context_is_an_error_and_a_stopped_one_is_not_in_the_way() {
-    let context = Context::new().unwrap();
-    let first = router(&context, "tcp://127.0.0.1:0", None, Some(Arc::new(AllowAny)));
-    let options = RouterOptions { admission: Some(Arc::new(AllowAny)), ..RouterOptions::default() };
-    let error = Router::bind(&context, "tcp://127.0.0.1:0", options.clone()).unwrap_err().to_string();
-    assert!(error.contains("has admission rules already"), "{error}");
-    Box::new(first).close(Duration::ZERO);
-    let until = Instant::now() + DEADLINE;
-    while Router::bind(&context, "tcp://127.0.0.1:0", options.clone()).is_err() {
-        assert!(Instant::now() < until);
-        std::thread::yield_now();
     }
 }
 
@@ -305,14 +332,23 @@ fn sockets_at(port: u16) -> usize {
 #[test]
 fn peers_that_take_the_names_of_others_end_their_connections_and_leave_nothing() {
     let context = Context::new().unwrap();
-    let mut router = router(&context, "tcp://127.0.0.1:0", None, None);
+    let mut router = router(&context, "tcp://127.0.0.1:0", None, None).back();
     let endpoint = router.endpoint().to_owned();
     let port: u16 = endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
-    let connect = || {
+    let connect = |router: &mut Router| {
         let options = DealerOptions { link: link(), keys: None };
         let mut dealer = Dealer::connect(&context, &endpoint, b"worker", options).unwrap();
-        assert_eq!(status(&mut dealer), LinkStatus::Connected);
+        let until = Instant::now() + DEADLINE;
+        while dealer.next_status() != Some(LinkStatus::Connected) {
+            assert!(Instant::now() < until);
+            router.wait(Some(Duration::from_millis(1))).unwrap();
+            dealer.wait(Some(Duration::from_millis(1)), false).unwrap();
+        }
         dealer
+    };
+    let say = |dealer: &mut Dealer, word: &'static str| {
+        dealer.try_send(&[Bytes::from(word)]).ok();
+        dealer.wait(Some(Duration::ZERO), false).unwrap();
     };
     let hear = |router: &mut Router, word: &'static str| {
         let until = Instant::now() + DEADLINE;
@@ -329,43 +365,46 @@ fn peers_that_take_the_names_of_others_end_their_connections_and_leave_nothing()
         while dealer.next_status() != Some(LinkStatus::Disconnected) {
             assert!(Instant::now() < until, "it is still connected");
             router.try_receive().unwrap();
+            router.wait(Some(Duration::ZERO)).unwrap();
             dealer.wait(Some(Duration::from_millis(10)), false).unwrap();
             assert_eq!(dealer.try_receive().unwrap(), None);
         }
     };
-    let none_are_left = || {
+    let none_are_left = |router: &mut Router| {
         let until = Instant::now() + DEADLINE;
         while sockets_at(port) > 0 {
             assert!(Instant::now() < until, "{} connections are left", sockets_at(port));
-            std::thread::yield_now();
+            router.wait(Some(Duration::from_millis(1))).unwrap();
+            router.try_receive().unwrap();
         }
     };
     for round in 0..20 {
         // One that comes back gets the number of its descriptor again.
-        let mut first = connect();
-        first.try_send(&[Bytes::from("once")]).unwrap();
+        let mut first = connect(&mut router);
+        say(&mut first, "once");
         hear(&mut router, "once");
         Box::new(first).close(Duration::ZERO);
-        none_are_left();
-        let mut first = connect();
-        first.try_send(&[Bytes::from("first")]).unwrap();
+        none_are_left(&mut router);
+        let mut first = connect(&mut router);
+        say(&mut first, "first");
         hear(&mut router, "first");
-        let mut second = connect();
-        second.try_send(&[Bytes::from("second")]).unwrap();
+        let mut second = connect(&mut router);
+        say(&mut second, "second");
         if round % 2 == 0 {
             // What the first says now goes nowhere.
-            first.try_send(&[Bytes::from("more")]).ok();
+            say(&mut first, "more");
         }
         hear(&mut router, "second");
         lose(&mut router, &mut first);
         Box::new(first).close(Duration::ZERO);
         router.try_send(b"worker", &[Bytes::from("x")]).unwrap();
+        router.wait(Some(Duration::ZERO)).unwrap();
         let until = Instant::now() + DEADLINE;
         while second.try_receive().unwrap().is_none() {
             second.wait(Some(until.checked_duration_since(Instant::now()).unwrap()), false).unwrap();
         }
         Box::new(second).close(Duration::ZERO);
-        none_are_left();
+        none_are_left(&mut router);
     }
 }
 

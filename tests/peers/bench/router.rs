@@ -20,7 +20,7 @@ pub fn cpu_per_job(plan: &Plan, workers: u32) -> f64 {
     route::drive(plan, &port.endpoint(), &key, router.id(), workers)
 }
 
-/// Compiles the router against the libzmq that our own broker has, or else the system's.
+/// Compiles the router against a libzmq with the libsodium that our own broker has (`tests/libzmq`), or else the system's.
 fn build(folder: &Path) -> PathBuf {
     let program = folder.join("router");
     let mut compiler = Command::new("cc");

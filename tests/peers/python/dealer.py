@@ -8,6 +8,7 @@ import time
 
 import lines
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 context = zmq.Context()
 context.set(zmq.MAX_SOCKETS, 8192)
@@ -75,10 +76,32 @@ def crowd(count, endpoint, frames, server_key=None, timeout=60):
     return answered
 
 
+def beats(endpoint, count, server_key=None):
+    """Opens a socket that sends heartbeats, and waits for so many times their time-out: how often it was cut off meanwhile."""
+    beat, patience = 100, 400
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    dealer.heartbeat_ivl, dealer.heartbeat_timeout, dealer.heartbeat_ttl = beat, patience, 2 * patience
+    if server_key is not None:
+        dealer.curve_publickey, dealer.curve_secretkey = zmq.curve_keypair()
+        dealer.curve_serverkey = server_key.encode()
+    reports = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    dealer.connect(endpoint)
+    events = []
+    end = time.time() + count * patience / 1000
+    while time.time() < end:
+        if reports.poll(beat):
+            events.append(recv_monitor_message(reports)["event"])
+    dealer.disable_monitor()
+    dealer.close()
+    assert events[:1] == [zmq.EVENT_HANDSHAKE_SUCCEEDED], events
+    return events.count(zmq.EVENT_DISCONNECTED)
+
+
 def close(socket):
     sockets.pop(socket).close()
 
 
 lines.say(ready="dealer")
-lines.serve({call.__name__: call for call in (connect, send, receive, crowd, close)})
+lines.serve({call.__name__: call for call in (connect, send, receive, crowd, beats, close)})
 lines.leave()

@@ -72,6 +72,14 @@ impl Dealer {
         answered.as_u64().expect("a number")
     }
 
+    /// Opens a socket that sends ZeroMQ's heartbeats and gives how often it was cut off within so many of their time-outs.
+    pub fn cut_off_with_heartbeats(&mut self, timeouts: u32) -> u64 {
+        let cut_off = self
+            .peer
+            .call("beats", json!({"endpoint": self.endpoint, "count": timeouts, "server_key": self.broker_key}));
+        cut_off.as_u64().expect("a number")
+    }
+
     /// Closes a socket.
     pub fn close(&mut self, socket: &str) {
         self.peer.call("close", json!({"socket": socket}));

@@ -176,6 +176,8 @@ impl Run {
                 mailbox.close();
             }
         }
+        // The last words leave before the disk is waited for. A link that is broken has nothing to say.
+        self.link.wait(Some(Duration::ZERO), false).ok();
         self.storing.close();
         // What was stored in the last moment will be posted by the next client of this name: it was taken.
         for answer in self.inbox.take() {

@@ -194,6 +194,8 @@ impl Run {
                 }
             }
         }
+        // The last words leave before the disk is waited for. A link that is broken has nothing to say.
+        self.link.wait(Some(Duration::ZERO), false).ok();
         self.storing.close();
         self.link.close(LINGER);
     }

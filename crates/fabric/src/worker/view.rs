@@ -219,7 +219,7 @@ pub(crate) fn versions() -> Value {
     json!({
         "norfab": env!("CARGO_PKG_VERSION"),
         "implementation": "rust",
-        "zeromq": norfab_transport::zmq_version(),
+        "zeromq": norfab_transport::WIRE,
         "platform": format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
     })
 }

@@ -91,7 +91,7 @@ fn a_worker_with_more_to_say_than_its_link_takes_notices_that_the_broker_is_gone
     runtime().block_on(async {
         let context = Context::new().expect("a context");
         // Little room, so that the worker has to keep most of it.
-        let link = LinkOptions { send_queue: 100, receive_queue: 100, ..LinkOptions::default() };
+        let link = LinkOptions { send_queue: 100, ..LinkOptions::default() };
         let mut router = listen(&context, "tcp://127.0.0.1:*", &link);
         let endpoint = router.endpoint();
         let options = DealerOptions { link: link.clone(), keys: None };
@@ -107,6 +107,8 @@ fn a_worker_with_more_to_say_than_its_link_takes_notices_that_the_broker_is_gone
             body: json!({ "task": "flood", "timeout": 600 }).to_string().into(),
         });
         router.try_send(b"w1", &post.encode()).expect("room");
+        // It leaves; what comes is not read.
+        router.wait(Some(Duration::ZERO)).expect("a link");
         for _ in 0..2 {
             is_full.wait_for(|full| *full).await.expect("the task meets the bound");
             // The connection is lost while it is full, and cannot be made for a moment while much waits for it.

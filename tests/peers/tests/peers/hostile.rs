@@ -114,6 +114,15 @@ fn two_thousand_peers_that_connect_at_once_are_all_served() {
     assert_eq!(fabric.client.workers_seen().len(), 2);
 }
 
+#[test]
+fn heartbeats_of_zeromq_are_answered_with_and_without_encryption() {
+    for security in [Security::Plain, Security::Curve] {
+        let fabric = Fabric::start(Roles::our_broker(Release::V0_25_0), security);
+        let mut dealer = fabric.site.start_dealer(fabric.site.broker_key().as_deref());
+        assert_eq!(dealer.cut_off_with_heartbeats(4), 0, "{security:?}");
+    }
+}
+
 fn show_workers() -> Value {
     json!(["", "NFPC01", "0x11", "mmi.service.broker", "all", "id", "{\"task\":\"show_workers\",\"kwargs\":{}}"])
 }
