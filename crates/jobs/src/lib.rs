@@ -33,7 +33,7 @@ pub use client::{ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, 
 pub use error::{OperationError, StoreError};
 pub use memory::{MemoryClientStore, MemoryWorkerStore};
 pub use retention::{Pruned, Retention};
-pub use sqlite::{DamagedFile, SetAside, SqliteClientStore, SqliteWorkerStore};
+pub use sqlite::{DamagedFile, Kept, SetAside, SqliteClientStore, SqliteWorkerStore};
 pub use store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Operation, Outcome, Page, PageEnd, Statistics, Store};
 pub use worker::{WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore};
 pub use writer::{

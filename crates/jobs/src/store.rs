@@ -51,6 +51,16 @@ pub trait Store: Send {
 
     /// The damaged file that was set aside, or of which a copy was, when the store was opened.
     fn set_aside(&self) -> Option<&SetAside>;
+
+    /// What [`Store::prune`] should keep.
+    fn retention(&self) -> Retention {
+        Retention::default()
+    }
+
+    /// What people should know of that happened since the last time: a file that was removed while it was in use.
+    fn take_news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Where a page ends: a time, and among jobs of the same time an id.

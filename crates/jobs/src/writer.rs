@@ -5,7 +5,7 @@
 //! nothing else; a full disk makes them failures until there is space again.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +25,9 @@ pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Most queries that wait for the thread.
 pub const QUEUE_QUERIES_MAX: usize = 1024;
+
+/// News that wait for the owner: more than these say nothing new.
+const NEWS_MAX: usize = 16;
 
 /// Most operations in one commit, so that the first of them is not kept waiting by the last.
 pub const BATCH_OPERATIONS_MAX: usize = 512;
@@ -233,6 +236,14 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
         self.set_aside.as_ref()
     }
 
+    /// What people should know of that happened since the last time.
+    pub fn take_news(&self) -> Vec<String> {
+        if !self.shared.has_news.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// What the thread did so far.
     pub fn statistics(&self) -> WriterStatistics {
         let counters = &self.shared.counters;
@@ -331,6 +342,9 @@ struct Shared<S: ?Sized + Store, Token> {
     queue: Mutex<Queue<S, Token>>,
     filled: Condvar,
     counters: Counters,
+    /// What the owner should tell.
+    news: Mutex<Vec<String>>,
+    has_news: AtomicBool,
 }
 
 impl<S: ?Sized + Store, Token> Shared<S, Token> {
@@ -348,7 +362,20 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
             }),
             filled: Condvar::new(),
             counters: Counters::default(),
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
         }
+    }
+
+    fn tell(&self, news: Vec<String>) {
+        if news.is_empty() {
+            return;
+        }
+        let mut told = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < NEWS_MAX {
+            told.extend(news);
+        }
+        self.has_news.store(true, Ordering::Release);
     }
 
     /// No code panics while it holds the lock, so a poisoned queue is whole.
@@ -481,6 +508,7 @@ fn run<S: ?Sized + Store, Token>(
                 }
             };
             drop(batch.operations);
+            shared.tell(store.take_news());
             let mut confirmations = Vec::with_capacity(outcomes.len());
             for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
                 let counter = match &outcome {
