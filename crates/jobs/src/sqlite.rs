@@ -31,7 +31,7 @@ use crate::error::StoreError;
 use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};
 use crate::store::Statistics;
 
-use open::BUSY_TIMEOUT;
+use open::{BUSY_TIMEOUT, Sharing};
 use replaced::Files;
 
 /// Name of the file in the folder of a client or worker. The file that Python peers keep there has another name.
@@ -57,6 +57,7 @@ const FREE_PAGES_KEPT: u64 = 256;
 /// An open database: what client and worker stores have in common.
 struct Database {
     connection: Connection,
+    sharing: Sharing,
     path: PathBuf,
     /// Which files these are.
     files: Files,

@@ -165,7 +165,8 @@ pub fn spawn<S: ?Sized + Store + 'static, Token: Send + 'static>(
         .spawn(move || {
             let end = EndOfThread(of_thread);
             let told = match open() {
-                Ok(store) => {
+                Ok(mut store) => {
+                    end.0.tell(store.take_news());
                     let told = opened.send(Ok(store.set_aside().cloned()));
                     run(&end.0, store, confirm);
                     told

@@ -100,21 +100,25 @@ impl Database {
     pub(super) fn open(path: &Path, kind: &Kind, stamp: Option<&str>) -> Result<Self, StoreError> {
         let path = std::path::absolute(path).map_err(|error| file_error("find", path, &error))?;
         create_private(&path)?;
-        match (connect(&path, kind), stamp) {
+        match (connect(&path, kind, Sharing::Shared), stamp) {
             (Ok(opened), _) => Ok(Self::new(opened, path, None)),
+            // What is shared with other processes takes some space. The owner can do without.
+            (Err(StoreError::DiskFull { .. }), Some(_)) => {
+                Ok(Self::new(connect(&path, kind, Sharing::Alone)?, path, None))
+            }
             (Err(StoreError::Damaged { error, .. }), Some(stamp)) => {
                 let set_aside = set_aside(&path, stamp, error)?;
                 create_private(&path)?;
-                Ok(Self::new(connect(&path, kind)?, path, Some(set_aside)))
+                Ok(Self::new(connect(&path, kind, Sharing::Shared)?, path, Some(set_aside)))
             }
             (Err(error), _) => Err(error),
         }
     }
 
     fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
-        let Opened { connection, log_pages, page_bytes } = opened;
+        let Opened { connection, sharing, log_pages, page_bytes } = opened;
         let (files, counts) = (Files::of(&path), Counts::default());
-        Self { connection, path, files, set_aside, log_pages, pages_written_back: 0, page_bytes, counts }
+        Self { connection, sharing, path, files, set_aside, log_pages, pages_written_back: 0, page_bytes, counts }
     }
 }
 
@@ -203,21 +207,34 @@ fn unused(path: &Path, stamp: &str) -> PathBuf {
         .unwrap_or_else(|| beside(path, ".damaged"))
 }
 
+/// Who may use a file at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Other processes too, by an index of the log in a file.
+    Shared,
+    /// Nobody else: the index is in memory.
+    Alone,
+}
+
 /// What a file is once it is open.
 struct Opened {
     connection: Connection,
+    sharing: Sharing,
     /// Pages in the log, told by SQLite after each commit.
     log_pages: Arc<AtomicUsize>,
     page_bytes: u64,
 }
 
-fn connect(path: &Path, kind: &Kind) -> Result<Opened, StoreError> {
+fn connect(path: &Path, kind: &Kind, sharing: Sharing) -> Result<Opened, StoreError> {
     let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
     // The store is used by one thread at a time, as `&mut` guarantees; SQLite need not lock for that.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(sql_error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(sql_error)?;
+    if sharing == Sharing::Alone {
+        connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(sql_error)?;
+    }
     configure(&connection).map_err(sql_error)?;
     check(&connection, path)?;
     migrate(&mut connection, path, kind)?;
@@ -230,7 +247,7 @@ fn connect(path: &Path, kind: &Kind) -> Result<Opened, StoreError> {
         Ok(())
     };
     connection.wal_hook(Some(hook)).map_err(sql_error)?;
-    Ok(Opened { connection, log_pages, page_bytes })
+    Ok(Opened { connection, sharing, log_pages, page_bytes })
 }
 
 /// Settings of the connection. They leave a file that is not new as it is, because it may be damaged. `auto_vacuum` must

@@ -10,7 +10,7 @@ use norfab_protocol::name::JobId;
 use rusqlite::{Connection, Row, params};
 
 use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
-use super::open::{DamagedFile, Kept, Kind, beside, copy_aside, file_error, move_aside};
+use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
 use super::replaced::Files;
 use super::rows::{Change, JobRow, Rows, superseded};
@@ -147,6 +147,13 @@ impl<S: Schema> SqliteStore<S> {
             news: Vec::new(),
             retention: Retention::default(),
         };
+        if store.database.sharing == Sharing::Alone {
+            let path = store.database.path.display();
+            store.news.push(format!(
+                "no space left beside the job database {path}: no other process can read it until the next start with some \
+                 space, and new jobs are refused meanwhile"
+            ));
+        }
         match store.settle() {
             // It stays noted until there is space.
             Ok(()) | Err(StoreError::DiskFull { .. }) => {}
