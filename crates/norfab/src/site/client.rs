@@ -81,12 +81,14 @@ impl Site {
     /// Starts a client under a name that was taken.
     pub fn start_client(&self, slot: &ClientSlot) -> Result<ClientHandle, Failure> {
         let path = slot.folder.join(FILE_NAME);
+        let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
             identity: Identity::parse(&slot.name).map_err(Failure::configuration)?,
             config: ClientConfig::default(),
             link: Box::new(self.dealer(&slot.name, &slot.folder)?),
             store: Box::new(move || {
-                Ok(Box::new(SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+                let store = SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
+                Ok(Box::new(store.with_retention(retention)))
             }),
         })
         .map_err(Failure::configuration)

@@ -75,6 +75,7 @@ impl Site {
             config.max_concurrent_jobs = jobs;
         }
         let result_bytes_max = number("result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
+        let retention = self.retention_of(name, data)?;
         let link = self.dealer(name, &folder)?;
         let path = folder.join(FILE_NAME);
         let keys = KeyFolder::new(&folder);
@@ -101,7 +102,8 @@ impl Site {
             config,
             link: Box::new(link),
             store: Box::new(move || {
-                Ok(Box::new(SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+                let store = SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
+                Ok(Box::new(store.with_retention(retention)))
             }),
             service,
             inventory: Arc::new(data.clone()),
@@ -120,7 +122,7 @@ impl Site {
 
 impl Site {
     /// A setting of a worker that cannot be used, with its file and line where this host's inventory has it.
-    fn wrong(&self, worker: &str, data: &Value, wrong: WrongSetting) -> Failure {
+    pub(super) fn wrong(&self, worker: &str, data: &Value, wrong: WrongSetting) -> Failure {
         let WrongSetting { key, problem } = wrong;
         let place = self.inventory.as_ref().zip(data.get(key));
         let place = place.and_then(|(inventory, value)| inventory.worker_error_at(worker, key, value, &problem));
