@@ -48,6 +48,9 @@ pub const LOG_BYTES_MAX: u64 = 8 << 20;
 /// Bytes that one step of pruning frees, so that the writer is soon back at its queue.
 const PRUNED_BYTES_MAX: u64 = 64 << 20;
 
+/// What a job takes beside its payloads, about.
+const ROW_BYTES: u64 = 400;
+
 /// Free pages are given back to the file system when they are more than one in so many: fewer are soon used again.
 const FREE_PAGES_DIVISOR: u64 = 8;
 
@@ -233,6 +236,34 @@ impl Database {
         self.counts.by_state = None;
         self.shrink()?;
         Ok(pruned)
+    }
+
+    /// What pruning would remove. Bytes are those of payloads and a little for each row, as nothing is tried.
+    fn plan(&self, tables: &[&str], retention: &Retention, now: f64) -> rusqlite::Result<Pruned> {
+        let connection = &self.connection;
+        let sizes: String = tables
+            .iter()
+            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE job = number)"))
+            .collect();
+        let sql = format!(
+            "SELECT finished, ifnull(length(body), 0) {sizes} FROM job WHERE finished IS NOT NULL ORDER BY number"
+        );
+        let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
+        let mut bytes = live_bytes(connection, self.page_bytes)?;
+        let mut planned = Pruned::default();
+        let mut select = connection.prepare(&sql)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            if !retention.ends(row.get(0)?, now, kept, bytes) {
+                break;
+            }
+            let of_job = row.get::<_, f64>(1)? as u64 + ROW_BYTES;
+            kept -= 1;
+            bytes = bytes.saturating_sub(of_job);
+            planned.jobs += 1;
+            planned.bytes += of_job;
+        }
+        Ok(planned)
     }
 
     /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back.

@@ -201,6 +201,50 @@ fn pruning_shrinks_the_file() {
 }
 
 #[test]
+fn a_plan_says_what_pruning_would_remove_and_changes_nothing() {
+    let folder = folder();
+    let mut store = SqliteWorkerStore::open(&folder.path().join("jobs.db"), STAMP).expect("a database");
+    for number in 0..20 {
+        let operations = [worker_insert(number), finish(number, WorkerState::Completed, &large(100_000))];
+        store.apply(&operations).expect("a batch");
+    }
+    store.apply(&[worker_insert(20)]).expect("a batch");
+    assert_eq!(store.ids().expect("a query"), (0..21).map(id).collect::<Vec<_>>());
+    let all = Retention::default();
+    assert_eq!(store.plan(&all, NOW).expect("a plan"), Pruned::default());
+    let bounds = [
+        Retention { jobs_max: 5, ..all },
+        Retention { age_max: Duration::from_secs(10), ..all },
+        Retention { bytes_max: 1 << 20, ..all },
+        Retention { bytes_max: 0, ..all },
+    ];
+    for retention in bounds {
+        let planned = store.plan(&retention, NOW + 25.0).expect("a plan");
+        assert_eq!(store.ids().expect("a query").len(), 21);
+        // On a copy, as the next one counts from the same state.
+        let copy = folder.path().join("copy.db");
+        store.settle().expect("space");
+        for suffix in ["", "-wal"] {
+            let to = folder.path().join(format!("copy.db{suffix}"));
+            std::fs::copy(folder.path().join(format!("jobs.db{suffix}")), to).expect("a copy");
+        }
+        let mut copied = SqliteWorkerStore::open(&copy, STAMP).expect("a database");
+        let mut pruned = 0;
+        loop {
+            let step = copied.prune(&retention, NOW + 25.0).expect("a step");
+            pruned += step.jobs;
+            if !step.more {
+                break;
+            }
+        }
+        drop(copied);
+        std::fs::remove_file(&copy).expect("it is there");
+        assert!(planned.jobs.abs_diff(pruned) <= 1, "{retention:?}: planned {planned:?}, pruned {pruned}");
+        assert!(planned.jobs <= 20 && planned.bytes >= planned.jobs * 100_000, "{planned:?}");
+    }
+}
+
+#[test]
 fn the_log_stays_small() {
     let folder = folder();
     let path = folder.path().join("jobs.db");

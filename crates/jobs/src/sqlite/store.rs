@@ -203,6 +203,21 @@ impl<S: Schema> SqliteStore<S> {
         self
     }
 
+    /// What [`Store::prune`] would remove in all its steps, about; nothing is changed.
+    pub fn plan(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.settle()?;
+        self.database.plan(S::TABLES, retention, now).map_err(|error| self.database.error(error))
+    }
+
+    /// The ids of all jobs, the first stored first. What is no id is left out.
+    pub fn ids(&mut self) -> Result<Vec<JobId>, StoreError> {
+        self.read(None, |connection| {
+            let mut select = connection.prepare_cached("SELECT id FROM job ORDER BY number")?;
+            let ids = select.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok(ids.iter().filter_map(|id| JobId::parse(id).ok()).collect())
+        })
+    }
+
     /// Never lets the file grow beyond so many pages of 4096 bytes, and notes nothing beside it: a full disk, for tests.
     pub fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
         self.settle()?;
