@@ -47,6 +47,15 @@ impl SystemClock {
         }
     }
 
+    /// Reads local time as Python peers write it down, `Mon Nov 30 00:33:08 2026` or `2026-11-30 00:35:35`; `None` for anything
+    /// else.
+    pub fn unix_of_local(text: &str) -> Option<f64> {
+        let forms = ["%a %b %d %H:%M:%S %Y", "%Y-%m-%d %H:%M:%S"];
+        let read = |form| jiff::civil::DateTime::strptime(form, text).ok();
+        let local = forms.into_iter().find_map(read)?.to_zoned(jiff::tz::TimeZone::system()).ok()?;
+        Some(local.timestamp().as_second() as f64)
+    }
+
     /// UTC with microseconds: `2026-11-30T00:35:35.365206Z`.
     pub fn utc() -> String {
         jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
@@ -82,5 +91,15 @@ mod tests {
         assert_eq!(SystemClock::ctime().len(), "Mon Nov 30 00:33:08 2026".len());
         assert_eq!(SystemClock::utc().len(), "2026-11-30T00:35:35.365206Z".len());
         assert_eq!(SystemClock::ctime_of(f64::MAX), "");
+    }
+
+    #[test]
+    fn times_that_were_written_down_are_read_back() {
+        for unix in [0.0, 1_796_038_331.0, 1_785_628_801.0] {
+            assert_eq!(SystemClock::unix_of_local(&SystemClock::ctime_of(unix)), Some(unix));
+        }
+        let both = ["Tue Dec  1 09:05:07 2026", "2026-12-01 09:05:07"].map(SystemClock::unix_of_local);
+        assert!(both[0].is_some() && both[0] == both[1], "{both:?}");
+        assert_eq!(SystemClock::unix_of_local("yesterday"), None);
     }
 }

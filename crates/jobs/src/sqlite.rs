@@ -23,9 +23,10 @@ use std::time::Duration;
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, Row};
 
-pub use client::SqliteClientStore;
+pub use client::{ClientJobs, SqliteClientStore};
 pub use open::{DamagedFile, Kept, SetAside};
-pub use worker::SqliteWorkerStore;
+pub use store::{Schema, SqliteStore};
+pub use worker::{SqliteWorkerStore, WorkerJobs};
 
 use crate::error::StoreError;
 use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};

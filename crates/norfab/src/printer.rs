@@ -97,7 +97,7 @@ pub fn json_line(value: &Value) {
 
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
 /// only stand in texts.
-fn plain_json(text: String) -> String {
+pub fn plain_json(text: String) -> String {
     let steers = |character: char| matches!(character, '\u{7f}'..='\u{9f}');
     if !text.contains(steers) {
         return text;

@@ -3,6 +3,7 @@
 mod broker_key;
 mod demo;
 mod files;
+mod health;
 mod init;
 mod inventory;
 mod jobs;
@@ -67,6 +68,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
         Command::Files { command } => files::run(global, command).await,
         Command::Jobs(words) => jobs::run(global, words).await,
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
+        Command::Health { services, timeout } => health::run(global, &services, timeout).await,
         Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
         Command::BrokerKey { create } => broker_key::run(global, create),

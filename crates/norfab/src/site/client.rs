@@ -54,6 +54,11 @@ impl Site {
         Ok(folders)
     }
 
+    /// The folder of a client's name.
+    pub fn client_folder(&self, name: &str) -> Result<PathBuf, Failure> {
+        self.directories.client(name).map_err(Failure::configuration)
+    }
+
     /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
     pub fn client_slot(&self) -> Result<ClientSlot, Failure> {
         let slots = if self.name.is_some() { 1 } else { SLOTS_MAX };

@@ -4,6 +4,7 @@
 mod crash;
 mod demo;
 mod files;
+mod health;
 mod help;
 mod init;
 mod jobs;

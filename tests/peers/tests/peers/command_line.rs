@@ -82,3 +82,46 @@ fn commands_work_with_a_python_broker() {
 fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
+
+#[test]
+fn jobs_of_python_clients_and_workers_are_taken_over() {
+    for release in Release::ALL {
+        let mut fabric = Fabric::start(Roles::all(Side::Python(release)), Security::Plain);
+        let id = fabric.client.submit(Job::new("dummy", "ok").with("a", 7).at("all"));
+        fabric.client.wait(&id);
+        fabric.client.peer().stop();
+        let output = fabric.site.run_norfab(["jobs", "import", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let imported = json_of(&output);
+        let of = |role: &str| -> u64 {
+            let rows = imported.as_array().expect("rows").iter().filter(|row| row["role"] == role);
+            rows.map(|row| row["imported"].as_u64().expect("a number")).sum()
+        };
+        assert!(of("client") >= 1, "{imported}");
+        assert_eq!(of("worker"), crate::shapes::WORKERS.len() as u64, "{imported}");
+        let job = json_of(&fabric.site.run_norfab(["jobs", &id, "--json", "--offline"]));
+        assert_eq!((&job["status"], &job["kwargs"]), (&json!("COMPLETED"), &json!({"a": 7})), "{job}");
+        for name in crate::shapes::WORKERS {
+            assert_eq!(job["results"][name]["result"]["a"], 7, "{job}");
+        }
+        let again = json_of(&fabric.site.run_norfab(["jobs", "import", "--json"]));
+        assert!(again.as_array().expect("rows").iter().all(|row| row["imported"] == 0), "{again}");
+    }
+}
+
+#[test]
+fn python_workers_answer_a_probe_and_a_frozen_one_does_not() {
+    for release in Release::ALL {
+        let roles = Roles { worker: Side::Python(release), ..Roles::all(Side::Ours) };
+        let fabric = Fabric::start(roles, Security::Plain);
+        let output = fabric.site.run_norfab(["health", "--json", "--timeout", "20s"]);
+        assert!(output.status.success(), "{output:?}");
+        fabric.workers[0].freeze();
+        let output = fabric.site.run_norfab(["health", "dummy", "--json"]);
+        fabric.workers[0].thaw();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let health = json_of(&output);
+        let silent = health["workers"].as_array().expect("rows").iter().filter(|row| row["health"] == "silent");
+        assert_eq!(silent.count(), 1, "{health}");
+    }
+}

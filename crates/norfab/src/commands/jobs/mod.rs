@@ -1,19 +1,24 @@
 //! `norfab jobs`: what this client asked for, and what became of it.
 
+mod export;
+mod import;
+mod prune;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::FILE_NAME;
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientState, ClientStore, SqliteClientStore};
-use norfab_protocol::JobId;
 use norfab_protocol::body::{Event, InputResponse};
 use norfab_protocol::client::JobUpdate;
+use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
 use super::connected;
-use crate::args::{Global, JobsArgs};
+use crate::args::{Global, JobsArgs, JobsCommand};
 use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::{ClientSlot, Site};
@@ -22,6 +27,14 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
     let mut site = Site::load_worked_in(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
+    match words.command {
+        None => {}
+        Some(JobsCommand::Prune(words)) => return prune::run(global, &site, &words),
+        Some(JobsCommand::Export { file, format, force }) => {
+            return export::run(global, &site, file.as_deref(), format, force);
+        }
+        Some(JobsCommand::Import { files }) => return import::run(global, &site, files),
+    }
     match &words.uuid {
         None => list(global, &site, &words).await,
         Some(uuid) => {
@@ -248,13 +261,16 @@ async fn settle(
     settled.unwrap_or(Ok(()))
 }
 
+/// What workers returned, by their names.
+fn by_worker(results: &[(Identity, Bytes)]) -> Map<String, Value> {
+    let parsed = |payload: &[u8]| serde_json::from_slice(payload).unwrap_or(Value::Null);
+    results.iter().map(|(worker, payload)| (worker.to_string(), parsed(payload))).collect()
+}
+
 fn show(global: &Global, details: &ClientJobDetails) -> Code {
     let ClientJobDetails { job, results, events } = details;
     let mut value = row(job);
-    let by_worker: Map<String, Value> = results
-        .iter()
-        .map(|(worker, payload)| (worker.to_string(), serde_json::from_slice(payload).unwrap_or(Value::Null)))
-        .collect();
+    let by_worker = by_worker(results);
     let failed = by_worker.values().any(|result| result["failed"] == true);
     let parsed: Vec<Value> = events.iter().filter_map(|body| serde_json::from_slice(body).ok()).collect();
     if let Value::Object(value) = &mut value {
