@@ -406,6 +406,6 @@ impl JobHandle {
 
 impl Drop for JobHandle {
     fn drop(&mut self) {
-        self.mailbox.close();
+        self.mailbox.abandon();
     }
 }

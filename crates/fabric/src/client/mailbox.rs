@@ -126,7 +126,14 @@ impl Mailbox {
         }
     }
 
-    /// Nobody reads any more, or nobody writes any more.
+    /// Nobody reads any more: what waits is thrown away, as thousands of jobs may be submitted that nobody waits for.
+    pub(crate) fn abandon(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.closed = true;
+        inner.updates = VecDeque::new();
+    }
+
+    /// Nobody writes any more.
     pub(crate) fn close(&self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.filled.notify_one();

@@ -66,7 +66,8 @@ impl Default for ClientConfig {
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
-    jobs: HashMap<JobId, Job>,
+    /// Each by itself: a map that grows copies what is in it, and a backlog is large.
+    jobs: HashMap<JobId, Box<Job>>,
     waiting: VecDeque<JobId>,
     in_flight: usize,
     timers: Timers<JobId>,
@@ -116,7 +117,7 @@ impl Client {
             return;
         }
         self.timers.set(job.clone(), request.deadline);
-        self.jobs.insert(job.clone(), Job::new(request.clone()));
+        self.jobs.insert(job.clone(), Box::new(Job::new(request.clone())));
         self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
     }
 
@@ -188,7 +189,7 @@ impl Client {
 
     /// A job that the store had unfinished when the process began.
     pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
-        let job = Job::restored(restored);
+        let job = Box::new(Job::restored(restored));
         let id = job.request.job.clone();
         let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
         self.jobs.insert(id.clone(), job);
@@ -351,7 +352,7 @@ impl Client {
 
     /// The questions of an unfinished job that wait for an answer, with who asks.
     pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
-        self.jobs.get(job).map_or(&[], Job::open_questions)
+        self.jobs.get(job).map_or(&[], |job| job.open_questions())
     }
 
     /// The state of an unfinished job.

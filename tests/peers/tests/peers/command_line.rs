@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use norfab_peer_tests::{Devices, Environment, Release, Security, Side, Site};
+use norfab_peer_tests::{Devices, Environment, Job, Release, Security, Side, Site};
 use serde_json::{Value, json};
 
 use crate::shapes::{Fabric, Roles};
