@@ -173,6 +173,10 @@ impl Operation for ClientOperation {
                 Self::Event { body, .. } => body.len(),
             }
     }
+
+    fn begins_a_job(&self) -> bool {
+        matches!(self, Self::Insert(_))
+    }
 }
 
 /// A job with all that came for it.

@@ -34,7 +34,7 @@ pub const HEADER: &str =
     "fault             side    rounds    jobs  completed  interrupted  refused    lost   stuck  doubled  seconds";
 
 impl Account {
-    /// Compares the client's states, id to state and first error, with the file of the tasks.
+    /// Compares the client's states, id to state, first error and whether a result says that it failed, with the file of the tasks.
     pub fn of(ids: &[String], refused: &Value, states: &Value, file: &Path, seconds: f64) -> Self {
         let written = fs::read_to_string(file).unwrap_or_default();
         let mut begun: HashMap<&str, u64> = HashMap::new();
@@ -52,7 +52,10 @@ impl Account {
             let ended = ended.get(id.as_str()).copied().unwrap_or_default();
             account.doubled += begun.saturating_sub(1);
             let state = states[id][0].as_str();
+            // A worker that died just behind the last line knows no better than that the task was running.
+            let interrupted = states[id][2] == true && begun > 0;
             let fate = match state {
+                Some("COMPLETED") if interrupted => &mut account.interrupted,
                 Some("COMPLETED") if ended > 0 => &mut account.completed,
                 Some("FAILED") if begun > 0 && ended == 0 => &mut account.interrupted,
                 Some("COMPLETED" | "FAILED") => &mut account.lost,

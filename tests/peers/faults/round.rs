@@ -104,11 +104,11 @@ impl Fabric {
     fn wait_for_ends(&mut self) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
-            let states = self.client.states();
+            let states = self.client.states(false);
             let is_final =
                 |id: &String| matches!(states[id][0].as_str(), Some("COMPLETED" | "FAILED" | "STALE" | "CANCELLED"));
             if self.ids.iter().all(is_final) || Instant::now() > end {
-                return states;
+                return self.client.states(true);
             }
             thread::sleep(LOOK_INTERVAL);
         }

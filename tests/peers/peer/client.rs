@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use norfab_fabric::client::SubmitError;
 use norfab_fabric::{ClientHandle, ClientOptions, JobHandle, JobReport, JobSpec, SystemClock};
-use norfab_jobs::{ClientJob, ClientJobFilter, ClientStore, SqliteClientStore};
+use norfab_jobs::{ClientJobFilter, ClientStore, SqliteClientStore};
 use norfab_protocol::body::InputResponse;
 use norfab_protocol::client::{ClientConfig, JobUpdate};
 use norfab_protocol::target::Target;
@@ -57,7 +57,7 @@ impl Calls {
             "run_many" => self.run_many(arguments).await,
             "submit_many" => self.submit_many(arguments).await,
             "submit_marked" => self.submit_marked(arguments).await,
-            "states" => self.states(),
+            "states" => self.states(arguments),
             "wait_for_all" => self.wait_for_all(arguments).await,
             "run_one_by_one" => self.run_one_by_one(arguments).await,
             "job" => self.job(text(arguments, "uuid")?).await,
@@ -152,11 +152,22 @@ impl Calls {
         Ok(refused.into())
     }
 
-    /// All jobs by the database: id to state and first error.
-    fn states(&self) -> Result<Value, Failure> {
-        let jobs = SqliteClientStore::open_beside(&self.database)?.list(&ClientJobFilter::default())?;
-        let state = |job: &ClientJob| json!([job.state.to_string(), job.errors.first()]);
-        Ok(Value::Object(jobs.iter().map(|job| (job.id.to_string(), state(job))).collect()))
+    /// All jobs by the database: id to state and first error, and whether a result says that it failed.
+    fn states(&self, arguments: &Value) -> Result<Value, Failure> {
+        let mut store = SqliteClientStore::open_beside(&self.database)?;
+        let mut states = Map::new();
+        for job in store.list(&ClientJobFilter::default())? {
+            let mut failed = false;
+            if arguments["results"] == true {
+                let results = store.job(&job.id)?.map(|details| details.results).unwrap_or_default();
+                let says_so = |payload: &[u8]| {
+                    serde_json::from_slice(payload).is_ok_and(|result: Value| result["failed"] == true)
+                };
+                failed = results.iter().any(|(_, payload)| says_so(payload));
+            }
+            states.insert(job.id.to_string(), json!([job.state.to_string(), job.errors.first(), failed]));
+        }
+        Ok(states.into())
     }
 
     async fn wait_for_all(&self, arguments: &Value) -> Result<Value, Failure> {

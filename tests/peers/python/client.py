@@ -65,11 +65,16 @@ def submit_marked(service, task, ids, path, seconds, timeout):
     return refused
 
 
-def states():
-    """All jobs by the database: id to state and first error."""
+def states(results=False):
+    """All jobs by the database: id to state and first error, and whether a result says that it failed."""
     with client.job_db._transaction() as connection:
         rows = connection.execute("SELECT uuid, status, errors FROM jobs").fetchall()
-    return {row[0]: [row[1], (row[2] or "")[:200]] for row in rows}
+
+    def failed(uuid):
+        stored = client.job_db.get_job(uuid).get("result_data") if results else None
+        return any(result.get("failed") for result in (stored or {}).values())
+
+    return {row[0]: [row[1], (row[2] or "")[:200], failed(row[0])] for row in rows}
 
 
 def wait_for_all(timeout=60):

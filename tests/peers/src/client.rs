@@ -97,9 +97,9 @@ impl Client {
         self.0.call("submit_marked", arguments)
     }
 
-    /// All jobs of this client by its database: id to state and first error.
-    pub fn states(&mut self) -> Value {
-        self.0.call("states", json!({}))
+    /// All jobs of this client by its database: id to state and first error, and with `results` whether a result says that it failed.
+    pub fn states(&mut self, results: bool) -> Value {
+        self.0.call("states", json!({"results": results}))
     }
 
     /// Waits until no job of this client is unfinished, or for so many seconds: how many are in which state, by its database.
