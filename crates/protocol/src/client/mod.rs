@@ -214,6 +214,17 @@ impl Client {
         self.post_waiting(now);
     }
 
+    /// A new job that the store has already and that was never posted.
+    pub fn adopt(&mut self, now: Instant, request: JobRequest) {
+        let id = request.job.clone();
+        let mut job = Box::new(Job::new(request));
+        job.stored = true;
+        self.timers.set(id.clone(), job.request.deadline);
+        self.jobs.insert(id.clone(), job);
+        self.waiting.push_back(id);
+        self.post_waiting(now);
+    }
+
     /// A message came from the broker.
     pub fn message(&mut self, now: Instant, frames: &[Bytes]) {
         self.counters.received += 1;
