@@ -1,6 +1,7 @@
 //! The one file that reads clocks. Monotonic time for liveness, hold times, retries and deadlines; wall time only in what
 //! people read and in what a database keeps across restarts.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
@@ -27,6 +28,14 @@ impl SystemClock {
     /// Wall time in Unix seconds; zero before 1970.
     pub fn unix() -> f64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    }
+
+    /// Unix seconds that go on steadily from what the wall clock said when this was first asked: for deadlines that a database keeps, which
+    /// must not move when somebody sets the clock.
+    pub(crate) fn steady_unix() -> f64 {
+        static BEGIN: OnceLock<(Instant, f64)> = OnceLock::new();
+        let (begin, unix) = BEGIN.get_or_init(|| (Instant::now(), Self::unix()));
+        unix + begin.elapsed().as_secs_f64()
     }
 
     /// Local time for events: `30-Nov-2026 00:33:08.011`.

@@ -211,6 +211,10 @@ pub trait ClientStore: Store<Operation = ClientOperation> {
     /// queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`].
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError>;
 
+    /// Unfinished jobs whose deadline is before a time in Unix seconds, with bodies. At most `limit` and
+    /// [`crate::LISTED_JOBS_MAX`].
+    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError>;
+
     /// A job with results and events.
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError>;
 

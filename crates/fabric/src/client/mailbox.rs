@@ -133,6 +133,11 @@ impl Mailbox {
         inner.updates = VecDeque::new();
     }
 
+    /// Whether nobody reads any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).closed
+    }
+
     /// Nobody writes any more.
     pub(crate) fn close(&self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).closed = true;

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientStore, Confirmation, spawn_client};
+use norfab_jobs::{ClientJob, ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientNote, ClientOutput, ClientToken, JobRequest, JobUpdate, ManagementFailure, SILENCE_MAX,
+    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate,
+    ManagementFailure, Outcome, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
 use norfab_protocol::worker::Class;
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::ClientOptions;
+use super::backlog::{Backlog, REFILL_JOBS, Reading, is_waiting};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -34,6 +36,9 @@ use crate::worker::thread_name;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
+
+/// Mailboxes below which nobody looks for those that nobody reads.
+const MAILBOXES_SWEPT_MIN: usize = 512;
 
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -90,6 +95,10 @@ pub(super) enum StoreAnswer {
     Pruned {
         more: bool,
     },
+    /// Jobs that wait in the database.
+    Read(Reading, Result<Page<ClientJob>, StoreError>),
+    /// A job that is perhaps one of them, and what is asked of it.
+    Found(Box<Option<ClientJob>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -105,6 +114,9 @@ pub(super) struct Run {
     inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
+    /// How many mailboxes there were when those that nobody reads were last thrown away.
+    mailboxes_swept: usize,
+    backlog: Backlog,
     /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
     unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
@@ -119,6 +131,8 @@ pub(super) struct Run {
     /// The machine wants another connection.
     reconnect: bool,
     throttle: Throttle,
+    /// Unix seconds: jobs that were submitted before are those of a process before this one.
+    began: f64,
 }
 
 impl Run {
@@ -148,6 +162,8 @@ impl Run {
             inbox,
             store_ended: false,
             mailboxes: HashMap::new(),
+            mailboxes_swept: 0,
+            backlog: Backlog::default(),
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
@@ -159,6 +175,7 @@ impl Run {
             flush_by: None,
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
+            began: SystemClock::unix(),
         })
     }
 
@@ -226,10 +243,25 @@ impl Run {
             match answer {
                 StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
                     self.unconfirmed.remove(&token.0);
+                    if self.backlog.confirmed(&token.0, outcome.is_ok()) {
+                        self.waits_in_database(token.0, outcome.map_err(|error| error.to_string()));
+                        continue;
+                    }
                     self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
                     self.perform();
                 }
                 StoreAnswer::Pruned { more } => self.storing.pruned(SystemClock::now(), more),
+                StoreAnswer::Read(what, page) => self.read_back(&what, page),
+                StoreAnswer::Found(job, command) => {
+                    if let Some(job) = *job
+                        && !job.state.is_final()
+                        && self.machine.state(&job.id).is_none()
+                    {
+                        self.take_back(job);
+                    }
+                    self.command(*command);
+                    self.perform();
+                }
                 StoreAnswer::Ended => self.store_ended = true,
             }
         }
@@ -252,6 +284,7 @@ impl Run {
             self.connected = false;
             self.link.reconnect()?;
         }
+        self.refill(now);
         let inbox = self.inbox.clone();
         self.storing.prune(now, move |more| inbox.push([StoreAnswer::Pruned { more }]));
         let stored = self.storing.gather(now);
@@ -261,7 +294,10 @@ impl Run {
         }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(flush_by) = self.flush_by
-            && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
+            && ((self.machine.unconfirmed() == 0
+                && self.backlog.is_stored()
+                && (self.outbox.is_empty() || !self.connected))
+                || now >= flush_by)
         {
             return Ok(Turn::End);
         }
@@ -271,7 +307,8 @@ impl Run {
         if gated {
             return Ok(Turn::Pause);
         }
-        let deadline = [self.machine.next_deadline(), self.flush_by, self.storing.deadline(now, stored)];
+        let of_backlog = self.backlog.deadline();
+        let deadline = [self.machine.next_deadline(), self.flush_by, self.storing.deadline(now, stored), of_backlog];
         let deadline = deadline.into_iter().flatten().min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
@@ -296,23 +333,140 @@ impl Run {
                     return false;
                 }
             };
-            self.command(command);
+            self.ask_or_command(command);
             self.perform();
         }
         true
     }
 
+    /// Looks first whether a job that is asked about is one that waits in the database.
+    fn ask_or_command(&mut self, command: ClientCommand) {
+        let job = match &command {
+            ClientCommand::Watch { job, .. } | ClientCommand::Cancel { job, .. } => job.clone(),
+            _ => return self.command(command),
+        };
+        if self.backlog.is_empty() || self.machine.state(&job).is_some() {
+            return self.command(command);
+        }
+        let inbox = self.inbox.clone();
+        let (give, taken) = std::sync::mpsc::sync_channel(1);
+        let asked = self.storing.ask(move |store| {
+            let found = store.job(&job).ok().flatten().map(|details| details.job);
+            // Whoever asked holds the other end until it is known that the question was taken.
+            let command: Option<ClientCommand> = taken.recv().ok();
+            inbox.push(command.map(|command| StoreAnswer::Found(Box::new(found), Box::new(command))));
+        });
+        match asked {
+            // The other end lives as long as the question.
+            Ok(()) => drop(give.send(command)),
+            Err(error) => {
+                warn!("client {}: {error}", self.identity);
+                self.command(command);
+            }
+        }
+    }
+
+    /// A job is stored, and waits there.
+    fn waits_in_database(&mut self, job: JobId, outcome: Result<(), String>) {
+        let update = match outcome {
+            Ok(()) => JobUpdate::Stored,
+            Err(error) => JobUpdate::Finished(Outcome {
+                state: JobState::Failed,
+                errors: vec![format!("the job could not be stored and was not sent: {error}")],
+                missing: Vec::new(),
+            }),
+        };
+        let end = matches!(update, JobUpdate::Finished(_));
+        for mailbox in self.mailboxes.get(&job).into_iter().flatten() {
+            mailbox.put(update.clone());
+        }
+        if end {
+            for mailbox in self.mailboxes.remove(&job).into_iter().flatten() {
+                mailbox.close();
+            }
+        }
+        // Nobody waits for many of them.
+        if self.mailboxes.len() >= 2 * self.mailboxes_swept.max(MAILBOXES_SWEPT_MIN) {
+            self.mailboxes.retain(|_, mailboxes| {
+                mailboxes.retain(|mailbox| !mailbox.is_closed());
+                !mailboxes.is_empty()
+            });
+            self.mailboxes.shrink_to_fit();
+            self.mailboxes_swept = self.mailboxes.len();
+        }
+    }
+
+    /// Reads jobs back that wait in the database, if it is time.
+    fn refill(&mut self, now: Instant) {
+        let Some(what) = self.backlog.read(now, self.machine.unfinished()) else { return };
+        let inbox = self.inbox.clone();
+        let reading = what.clone();
+        let before = SystemClock::steady_unix();
+        let asked = self.storing.ask(move |store| {
+            let page = match &reading {
+                Reading::Next(after) => store.unfinished(after.clone(), REFILL_JOBS),
+                Reading::Late => store.late(before, REFILL_JOBS),
+            };
+            inbox.push([StoreAnswer::Read(reading, page)]);
+        });
+        if let Err(error) = asked {
+            warn!("client {}: {error}", self.identity);
+            self.backlog.has_not_read(now);
+        }
+    }
+
+    fn read_back(&mut self, what: &Reading, page: Result<Page<ClientJob>, StoreError>) {
+        let now = SystemClock::now();
+        let page = match page {
+            Ok(page) => page,
+            Err(error) => {
+                error!("client {}: jobs that wait cannot be read: {error}", self.identity);
+                return self.backlog.has_not_read(now);
+            }
+        };
+        let mut new = 0;
+        for job in page.jobs {
+            if self.machine.state(&job.id).is_none() {
+                new += 1;
+                self.take_back(job);
+            }
+        }
+        self.backlog.has_read(now, what, new, page.end);
+    }
+
+    /// A job that waited goes to the machine.
+    fn take_back(&mut self, job: ClientJob) {
+        let now = SystemClock::now();
+        let never_posted = is_waiting(&job) && job.submitted >= self.began;
+        let restored = restored(job);
+        if never_posted {
+            self.machine.adopt(now, restored.request);
+        } else {
+            self.machine.restore(now, restored);
+        }
+        // Its deadline may have passed.
+        self.machine.timeout(now);
+        self.perform();
+    }
+
     fn command(&mut self, command: ClientCommand) {
         match command {
             ClientCommand::Submit { request, mailbox, place } => {
-                if self.flush_by.is_some() || self.machine.state(&request.job).is_some() {
+                let known = self.machine.state(&request.job).is_some() || self.mailboxes.contains_key(&request.job);
+                if self.flush_by.is_some() || known {
                     // Refused while stopping, and where two jobs would share an id.
                     mailbox.close();
                     return;
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                self.machine.submit(request);
+                if self.backlog.takes(self.machine.unfinished()) {
+                    self.backlog.push(request.job.clone(), request.deadline);
+                    let token = ClientToken(request.job.clone());
+                    self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
+                } else {
+                    self.machine.submit(request);
+                }
             }
             ClientCommand::Watch { job, mailbox, known } => {
                 let active = self.machine.state(&job).is_some();
@@ -348,7 +502,7 @@ impl Run {
                         "send_failures": self.outbox.failures(),
                         "receive_failures": counters.refused,
                     },
-                    "unfinished_jobs": self.machine.unfinished(),
+                    "unfinished_jobs": self.machine.unfinished() + self.backlog.len(),
                     "outbound_queue_depth": self.outbox.len(),
                 });
                 // Who asked may have gone.
@@ -421,6 +575,9 @@ impl Run {
                 return;
             }
             after = end;
+            if Backlog::is_enough(self.machine.unfinished()) {
+                return self.backlog.left_by_last_process(after, SystemClock::now());
+            }
         }
     }
 }

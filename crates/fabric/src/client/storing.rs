@@ -11,7 +11,7 @@ use crate::clock::SystemClock;
 
 /// A stored job in the machine's words, with the time that is left to it.
 pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
-    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+    let left = (job.deadline - SystemClock::steady_unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
     RestoredClientJob {
         state: match job.state {
             ClientState::New => JobState::New,
@@ -53,7 +53,7 @@ pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
                 body: request.body,
                 timeout: request.timeout.as_secs(),
                 submitted: at,
-                deadline: at + left.as_secs_f64(),
+                deadline: SystemClock::steady_unix() + left.as_secs_f64(),
                 state: ClientState::New,
                 dispatched: Vec::new(),
                 started: Vec::new(),

@@ -88,8 +88,14 @@ impl Fabric {
         Self { context, keys, broker: Some(broker), endpoint, folder, workers: BTreeMap::new() }
     }
 
-    pub async fn restart_broker(&mut self) {
+    pub async fn stop_broker(&mut self) {
         self.broker.take().expect("a broker").stop().await;
+    }
+
+    pub async fn restart_broker(&mut self) {
+        if let Some(broker) = self.broker.take() {
+            broker.stop().await;
+        }
         let end = Instant::now() + PATIENCE;
         loop {
             // The port may still be held for a moment.
@@ -163,6 +169,12 @@ impl Fabric {
             store: Box::new(move || Ok(Box::new(SqliteClientStore::open(&path, "now")?))),
         };
         ClientHandle::start(options).expect("a client")
+    }
+
+    pub fn stored_states(&self, client: &str) -> BTreeMap<norfab_jobs::ClientState, u64> {
+        use norfab_jobs::ClientStore;
+        let mut store = SqliteClientStore::open(&self.database(client), "now").expect("a store");
+        store.statistics().expect("statistics").jobs_by_state
     }
 
     pub async fn stored_jobs(&self, worker: &str) -> u64 {

@@ -250,14 +250,27 @@ impl<S: Schema> SqliteStore<S> {
         limit: usize,
         read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
     ) -> Result<Page<Job>, StoreError> {
+        self.page_of("?4 IS NOT NULL", columns, after, 0.0, limit, read)
+    }
+
+    /// As [`SqliteStore::page`], of those jobs only for which a condition on the number `?4` holds.
+    pub(super) fn page_of<Job>(
+        &mut self,
+        condition: &str,
+        columns: &str,
+        after: Option<PageEnd>,
+        number: f64,
+        limit: usize,
+        read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
+    ) -> Result<Page<Job>, StoreError> {
         let path = self.database.path.clone();
         self.read(None, |connection| {
             let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
             let mut select = connection.prepare_cached(&format!(
-                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
+                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) AND {condition} \
                  ORDER BY submitted, id LIMIT ?3"
             ))?;
-            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64])?;
+            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64, number])?;
             let mut page = Page { jobs: Vec::new(), unreadable: Vec::new(), end: None };
             while let Some(row) = rows.next()? {
                 match read(connection, row) {
