@@ -138,7 +138,7 @@ impl PythonJobs {
             columns,
             store,
             |store, id| Ok(store.job(id)?.is_some()),
-            |row| client::job(row, times, || self.events(row, |data| client::event(data))),
+            |row| client::job(row, times, || self.events(row, client::event)),
         )
     }
 

@@ -231,7 +231,7 @@ fn jobs_past_their_deadline_are_found_unless_they_have_ended() {
             let page = store.late(NOW + before, limit).expect("a query");
             page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
         };
-        assert_eq!(late(store, 602.0, 10), [id(0); 0]);
+        assert!(late(store, 602.0, 10).is_empty());
         assert_eq!(late(store, 602.5, 10), [id(2)]);
         assert_eq!(late(store, 700.0, 10), [id(2), id(3)]);
         assert_eq!(late(store, 700.0, 1), [id(2)]);
