@@ -215,7 +215,7 @@ impl Client {
     }
 
     /// A new job that the store has already and that was never posted.
-    pub fn adopt(&mut self, now: Instant, request: JobRequest) {
+    pub fn submit_stored(&mut self, now: Instant, request: JobRequest) {
         let id = request.job.clone();
         let mut job = Box::new(Job::new(request));
         job.stored = true;

@@ -117,7 +117,7 @@ impl Run {
         let never_posted = is_waiting(&job) && job.submitted >= self.began;
         let restored = restored(job);
         if never_posted {
-            self.machine.adopt(now, restored.request);
+            self.machine.submit_stored(now, restored.request);
         } else {
             self.machine.restore(now, restored);
         }
