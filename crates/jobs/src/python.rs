@@ -11,7 +11,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::ZlibDecoder;
-use norfab_protocol::body::JobRequestBody;
 use norfab_protocol::name::TaskName;
 use rusqlite::{Connection, OpenFlags, Row};
 use serde_json::value::RawValue;
@@ -291,14 +290,10 @@ fn body(row: &Row<'_>, task: &TaskName, timeout: u64) -> Result<Vec<u8>, Unreada
     };
     let of_object = |value| if let Value::Object(value) = value { value } else { Map::new() };
     let of_list = |value| if let Value::Array(value) = value { value } else { Vec::new() };
-    let body = JobRequestBody {
-        task: task.clone(),
-        kwargs: of_object(part("kwargs")?),
-        args: of_list(part("args")?),
-        timeout: Some(timeout),
-        fabric: None,
-    };
-    Ok(norfab_protocol::body::encode(&body).to_vec())
+    let (kwargs, args) = (of_object(part("kwargs")?), of_list(part("args")?));
+    // Only what these releases send: it may have no keys that came later.
+    let body = serde_json::json!({"task": task, "kwargs": kwargs, "args": args, "timeout": timeout});
+    Ok(serde_json::to_vec(&body)?)
 }
 
 /// A time as Python wrote it.
