@@ -263,7 +263,10 @@ fn a_shared_folder_that_cannot_be_is_told_with_file_and_line() {
         [("5", "expected the path of a folder, found the number 5"), ("inventory.yaml/x", "cannot share the folder")]
     {
         let lab = Lab::new(&FABRIC.replace("base_dir: shared", &format!("base_dir: {value}")));
-        let ended = lab.start(&["up"]).stop(Signal::TERM);
+        let up = lab.start(&["up"]);
+        // A signal before the worker was tried would end it untried.
+        up.told_on_stderr("error: worker");
+        let ended = up.stop(Signal::TERM);
         let told = "error: worker filesharing-worker-1: inventory.yaml:8: workers.filesharing-worker-1[0].base_dir: ";
         assert!(ended.stderr.contains(&format!("{told}{problem}")), "{ended:?}");
     }
