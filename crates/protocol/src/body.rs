@@ -112,6 +112,10 @@ pub struct Dispatched {
     /// Ours: who is registered and meant by the target, but could not be reached and does not have the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Identity>,
+    /// Ours, in the answer to DELETE only: whom the job went to as far as the broker remembers, whether they can be reached now
+    /// or not. Empty: it remembers nothing of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Vec<Identity>>,
 }
 
 /// Body of the broker's 400.
@@ -240,13 +244,39 @@ pub enum PutBody {
     Credit(StreamCredit),
 }
 
+/// Most bytes of [`CancelBody::text`] that are kept: it stands in rows, results and on terminals.
+pub const CANCEL_TEXT_BYTES_MAX: usize = 1024;
+
 /// Why a job is to end, in the body of DELETE.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CancelBody {
     /// For people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Who, when and why, as everybody shows it: `cancelled by WHO at WHEN: REASON`. Absent: the worker says it in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
+
+/// `cancelled by WHO at WHEN: REASON`, in at most [`CANCEL_TEXT_BYTES_MAX`] bytes.
+pub fn cancel_text(by: &str, at: &str, reason: Option<&str>) -> String {
+    bounded_cancel_text(match reason {
+        Some(reason) => format!("cancelled by {by} at {at}: {reason}"),
+        None => format!("cancelled by {by} at {at}"),
+    })
+}
+
+/// A text about a cancellation, cut where it is too long.
+pub fn bounded_cancel_text(mut text: String) -> String {
+    if text.len() > CANCEL_TEXT_BYTES_MAX {
+        let end = (0..=CANCEL_TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+    }
+    text
+}
+
+/// The key in an event's extras that says that the job was cancelled. Its value is an object with `text`.
+pub const CANCELLATION_KEY: &str = "cancellation";
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -380,6 +410,11 @@ impl Event {
     /// The id of the question that an `input_response` event is about.
     pub fn input_response_id(&self) -> Option<&str> {
         self.extras.as_ref()?.get("input_response")?.get("input_id")?.as_str()
+    }
+
+    /// In the event that a job was cancelled: who wanted that, when and why.
+    pub fn cancellation(&self) -> Option<&str> {
+        self.extras.as_ref()?.get(CANCELLATION_KEY)?.get("text")?.as_str()
     }
 }
 

@@ -114,10 +114,12 @@ impl World {
                 dispatched: row.progress.dispatched.clone(),
                 started: row.progress.started.clone(),
                 completed: row.progress.completed.clone(),
+                errors: row.progress.errors.clone(),
             })
             .collect();
         for job in restored {
-            let again = job.dispatched.is_empty() || job.state == JobState::Submitting;
+            let cancelled = job.state == JobState::Cancelling;
+            let again = !cancelled && (job.dispatched.is_empty() || job.state == JobState::Submitting);
             let state = if again { JobState::New } else { job.state };
             self.watch.restored(&job.request.job, state, !job.dispatched.is_empty());
             if let Some(machine) = &mut self.clients[index].machine {
@@ -157,7 +159,7 @@ impl World {
             fabric: None,
         };
         let deadline = now + planned.timeout;
-        self.watch.submitted(&job_id(index), planned.any, deadline);
+        self.watch.submitted(&job_id(index), &planned.target, deadline);
         machine.submit(JobRequest {
             job: job_id(index),
             service: service(),
@@ -173,7 +175,7 @@ impl World {
     pub(crate) fn cancel(&mut self, index: usize) {
         let (client, now) = (self.scenario.jobs[index].client, self.agenda.now());
         if let Some(machine) = &mut self.clients[client].machine {
-            machine.cancel(now, &job_id(index), "its caller", None);
+            machine.cancel(now, &job_id(index), "cancelled by its caller".to_owned());
             self.drain_client(client);
         }
     }
@@ -259,6 +261,10 @@ impl World {
                 ClientOutput::Store(operation, token) => {
                     if let ClientStoreOperation::Progress(progress) = &operation {
                         self.watch.progressed(&progress.job, progress.state);
+                        if progress.state == JobState::Cancelled {
+                            let rows = self.workers.iter().map(|worker| (&worker.identity, &worker.rows));
+                            self.watch.cancelled(self.agenda.now(), &progress.job, rows);
+                        }
                     }
                     client.writer.push((operation, token));
                 }
@@ -300,7 +306,8 @@ impl World {
             }
             JobUpdate::Finished(outcome) => {
                 trace!(self, "client {index}: {job} ended: {outcome:?}");
-                let alive_since = self.clients[index].alive_since;
+                let client = &self.clients[index];
+                let alive_since = client.alive_since;
                 self.watch.ended(now, job, &outcome, alive_since);
             }
         }

@@ -22,8 +22,6 @@ pub struct PlannedJob {
     pub at: Duration,
     /// For whom.
     pub target: Target,
-    /// Whether the target is one worker of the fabric's choice.
-    pub any: bool,
     /// How long the client waits.
     pub timeout: Duration,
     /// When its caller loses interest, if it does.
@@ -88,9 +86,11 @@ impl Scenario {
                 client: random.usize(..clients),
                 at: up_to(random, SUBMITTED_UNTIL),
                 target,
-                any,
                 timeout: Duration::from_secs(1 + random.u64(..longest.as_secs())),
-                cancelled_after: (random.u8(..10) == 0).then(|| up_to(random, Duration::from_secs(5))),
+                cancelled_after: (random.u8(..6) == 0).then(|| {
+                    let longest = Duration::from_secs(if random.bool() { 5 } else { 40 });
+                    up_to(random, longest)
+                }),
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use norfab_protocol::Target;
 use norfab_protocol::client::{JobState, Outcome};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::worker::Ending;
 
 use crate::store::WorkerRows;
 
@@ -22,6 +24,7 @@ const POSTED_AFTER: Duration = Duration::from_secs(100);
 #[derive(Debug)]
 struct WatchedJob {
     any: bool,
+    all: bool,
     deadline: Instant,
     state: JobState,
     dispatched: bool,
@@ -38,6 +41,8 @@ pub struct Counts {
     pub ended: [u64; 4],
     /// Tasks begun.
     pub starts: u64,
+    /// Jobs that a worker ended because they were cancelled.
+    pub cancellations: u64,
     /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
     pub second_workers: u64,
     /// Faults that happened.
@@ -53,6 +58,7 @@ impl Counts {
             *sum += count;
         }
         self.starts += other.starts;
+        self.cancellations += other.cancellations;
         self.second_workers += other.second_workers;
         self.faults += other.faults;
         self.messages += other.messages;
@@ -65,8 +71,8 @@ impl fmt::Display for Counts {
         write!(
             formatter,
             "{} faults, {} messages, {} tasks begun ({} on a second worker after the broker forgot the first); jobs: {completed} \
-             completed, {failed} failed, {stale} stale, {cancelled} cancelled",
-            self.faults, self.messages, self.starts, self.second_workers
+             completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
+            self.faults, self.messages, self.starts, self.second_workers, self.cancellations
         )
     }
 }
@@ -77,6 +83,8 @@ pub struct Watch {
     jobs: BTreeMap<JobId, WatchedJob>,
     starts: BTreeMap<JobId, Vec<Identity>>,
     stored_results: BTreeMap<(JobId, Identity), Instant>,
+    /// Cancellations that arrived at a worker's process.
+    cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
     loses_broker: bool,
     /// What does not hold.
@@ -92,6 +100,7 @@ impl Watch {
             jobs: BTreeMap::new(),
             starts: BTreeMap::new(),
             stored_results: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             disturbed: now,
             loses_broker,
             broken: None,
@@ -110,9 +119,10 @@ impl Watch {
     }
 
     /// A client takes a new job.
-    pub fn submitted(&mut self, job: &JobId, any: bool, deadline: Instant) {
+    pub fn submitted(&mut self, job: &JobId, target: &Target, deadline: Instant) {
         let watched = WatchedJob {
-            any,
+            any: *target == Target::Any,
+            all: *target == Target::All,
             deadline,
             state: JobState::New,
             dispatched: false,
@@ -227,6 +237,9 @@ impl Watch {
     /// A worker begins a task.
     pub fn started(&mut self, job: &JobId, worker: &Identity) {
         self.counts.starts += 1;
+        if self.cancelled.contains(&(job.clone(), worker.clone())) {
+            self.fail(format!("job {job} starts on {worker}, which was told that it is cancelled"));
+        }
         let workers = self.starts.entry(job.clone()).or_default();
         let again = workers.contains(worker);
         let other = !workers.is_empty() && !again;
@@ -240,6 +253,44 @@ impl Watch {
             } else {
                 self.fail(format!("job {job} for any runs on {worker} and on another worker"));
             }
+        }
+    }
+
+    /// A worker's process ends.
+    pub fn worker_crashed(&mut self, worker: &Identity) {
+        self.cancelled.retain(|(_, told)| told != worker);
+    }
+
+    /// A worker ends a job because it was cancelled.
+    pub fn worker_cancels(&mut self, job: &JobId, worker: &Identity) {
+        self.counts.cancellations += 1;
+        self.cancelled.insert((job.clone(), worker.clone()));
+    }
+
+    /// A worker hands the end of a job to its store.
+    pub fn finishes(&mut self, job: &JobId, worker: &Identity, ending: Ending) {
+        if ending != Ending::Cancelled && self.cancelled.contains(&(job.clone(), worker.clone())) {
+            self.fail(format!("job {job} was cancelled on {worker} and ends there as {ending:?}"));
+        }
+    }
+
+    /// A client stores that a job is cancelled everywhere: nobody has it any more.
+    pub fn cancelled<'a>(
+        &mut self,
+        now: Instant,
+        job: &JobId,
+        mut workers: impl Iterator<Item = (&'a Identity, &'a WorkerRows)>,
+    ) {
+        let Some(watched) = self.jobs.get(job) else { return };
+        let keeps = |(worker, rows): (&Identity, &WorkerRows)| {
+            rows.0.get(job).is_some_and(|row| row.payload.is_none()).then(|| worker.clone())
+        };
+        // Of a job for all that was posted to two brokers nobody knows every worker.
+        if now < watched.deadline
+            && !(watched.all && self.loses_broker)
+            && let Some(worker) = workers.find_map(keeps)
+        {
+            self.fail(format!("job {job} is stored as cancelled, and {worker} still has it"));
         }
     }
 
@@ -275,7 +326,10 @@ fn may_follow(before: JobState, after: JobState) -> bool {
         JobState::Submitting => 1,
         JobState::Dispatched => 2,
         JobState::Started | JobState::Waiting => 3,
-        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
+        JobState::Cancelling => 4,
+        // Cancelled never becomes anything else.
+        JobState::Completed | JobState::Failed | JobState::Stale if before == JobState::Cancelling => 0,
+        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 5,
     };
     // Back only where the one worker that had it did not take it, and another is looked for.
     let elsewhere = before == JobState::Dispatched && after == JobState::Submitting;

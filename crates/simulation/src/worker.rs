@@ -9,8 +9,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Class, Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
-    result_reply,
+    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput,
+    WorkerStoreOperation, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
@@ -50,7 +50,8 @@ struct Task {
 
 /// A worker's process and disk.
 pub struct WorkerNode {
-    identity: Identity,
+    /// Its name.
+    pub identity: Identity,
     /// The process.
     pub machine: Option<Worker>,
     /// Counts the processes.
@@ -62,7 +63,8 @@ pub struct WorkerNode {
     /// The connection.
     pub wire: Wire,
     writer: Writer<WorkerItem>,
-    rows: WorkerRows,
+    /// The disk.
+    pub rows: WorkerRows,
     tasks: BTreeMap<JobId, Task>,
 }
 
@@ -165,6 +167,7 @@ impl World {
         if worker.machine.take().is_none() {
             return false;
         }
+        self.watch.worker_crashed(&worker.identity);
         worker.wire.forget();
         worker.inbox.clear();
         worker.frozen_until = None;
@@ -295,16 +298,26 @@ impl World {
                 WorkerOutput::Withdraw(job) => worker.wire.forget_job(&job),
                 WorkerOutput::Send(frames, class) => self.worker_sends(index, frames, class, None),
                 WorkerOutput::Announce(job, frames) => self.worker_sends(index, frames, Class::Unhurried, Some(job)),
-                WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
+                WorkerOutput::Store(operation, token) => {
+                    if let WorkerStoreOperation::Finish { job, ending, .. } = &operation {
+                        self.watch.finishes(job, &worker.identity, *ending);
+                    }
+                    worker.writer.push(WorkerItem::Apply(operation, token));
+                }
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start.job),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
+                    if matches!(why, Abandoned::Cancelled { .. }) {
+                        self.announce_cancel(index, &job);
+                    }
                     self.finish_task(index, &job, Ending::Failed);
                 }
                 WorkerOutput::Deliver { job, put } => self.deliver(index, &job, &put),
                 WorkerOutput::Cancel { job, .. } => {
-                    if self.workers[index].tasks.remove(&job).is_some() {
+                    self.announce_cancel(index, &job);
+                    // Some tasks end when they are told to, others do not listen.
+                    if self.random.bool() && self.workers[index].tasks.remove(&job).is_some() {
                         self.finish_task(index, &job, Ending::Cancelled);
                     }
                 }
@@ -321,6 +334,15 @@ impl World {
             let delay = self.store_delay();
             self.agenda.after(delay, Occurrence::Written(Peer::Worker(index), process));
         }
+    }
+
+    fn announce_cancel(&mut self, index: usize, job: &JobId) {
+        let worker = &mut self.workers[index];
+        self.watch.worker_cancels(job, &worker.identity);
+        let cancellation = serde_json::json!({ body::CANCELLATION_KEY: { "text": "cancelled by its caller" } });
+        let body = event(&worker.identity, job, EventType::Progress, Some(cancellation));
+        let taken = worker.machine.as_mut().map(|machine| machine.announce_cancel(job, body));
+        self.check_taken(index, job, taken);
     }
 
     fn start_task(&mut self, index: usize, job: JobId) {

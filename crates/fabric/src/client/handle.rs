@@ -239,6 +239,27 @@ impl ClientHandle {
         Ok(known.then(|| JobHandle::new(job, mailbox, self.commands.clone())))
     }
 
+    /// Cancels an unfinished job of this client, submitted by this process or one before it: its workers are told until they
+    /// confirm it. `by` says who wants that. Whoever follows the job is told of its end when all have confirmed, or after
+    /// [`norfab_protocol::client::CANCEL_PATIENCE`]; the job's state in the database is CANCELLING until they have. `false`:
+    /// there is no such unfinished job. Errors: the client did not take it.
+    pub async fn cancel(&self, job: JobId, by: &str, reason: Option<String>) -> Result<bool, QueueError> {
+        cancel(&self.commands, job, by, reason).await
+    }
+
+    /// Tells workers once that a job of another client is cancelled. They tell that client. Errors: the client did not take it.
+    pub async fn cancel_elsewhere(
+        &self,
+        job: JobId,
+        service: ServiceName,
+        target: Target,
+        by: &str,
+        reason: Option<String>,
+    ) -> Result<(), QueueError> {
+        let command = ClientCommand::CancelElsewhere { job, service, target, by: by.to_owned(), reason };
+        self.commands.send(command).await
+    }
+
     /// Asks the broker itself. A request that nobody answers in time gives status 408, as in the recorded clients.
     pub async fn management(
         &self,
@@ -317,6 +338,17 @@ impl ClientHandle {
         self.commands.send(command).await?;
         answer.await.map_err(|_| QueueError::Stopped)
     }
+}
+
+async fn cancel(
+    commands: &QueueSender<ClientCommand>,
+    job: JobId,
+    by: &str,
+    reason: Option<String>,
+) -> Result<bool, QueueError> {
+    let (known, answer) = oneshot::channel();
+    commands.send(ClientCommand::Cancel { job, by: by.to_owned(), reason, known }).await?;
+    answer.await.map_err(|_| QueueError::Stopped)
 }
 
 fn not_taken(id: &JobId) -> SubmitError {
@@ -398,9 +430,9 @@ impl JobHandle {
         self.commands.send(ClientCommand::Credit { job: self.id.clone(), worker, offset }).await
     }
 
-    /// Ends the job here at once and tells its workers. Errors: it did not leave.
-    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<(), AnswerError> {
-        self.commands.send(ClientCommand::Cancel { job: self.id.clone(), by: by.to_owned(), reason }).await
+    /// As [`ClientHandle::cancel`].
+    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<bool, AnswerError> {
+        cancel(&self.commands, self.id.clone(), by, reason).await
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
             ClientState::Dispatched => JobState::Dispatched,
             ClientState::Started => JobState::Started,
             ClientState::WaitingClientInput => JobState::Waiting,
+            ClientState::Cancelling => JobState::Cancelling,
             ClientState::Completed => JobState::Completed,
             ClientState::Failed => JobState::Failed,
             ClientState::Stale => JobState::Stale,
@@ -36,6 +37,7 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
         dispatched: job.dispatched,
         started: job.started,
         completed: job.completed,
+        errors: job.errors,
     }
 }
 
@@ -70,6 +72,7 @@ pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
                 JobState::Dispatched => ClientState::Dispatched,
                 JobState::Started => ClientState::Started,
                 JobState::Waiting => ClientState::WaitingClientInput,
+                JobState::Cancelling => ClientState::Cancelling,
                 JobState::Completed => ClientState::Completed,
                 JobState::Failed => ClientState::Failed,
                 JobState::Stale => ClientState::Stale,

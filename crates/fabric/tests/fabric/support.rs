@@ -171,6 +171,12 @@ impl Fabric {
         store.statistics().expect("statistics").total_jobs()
     }
 
+    pub async fn stored_state(&self, worker: &str, job: &norfab_protocol::JobId) -> Option<norfab_jobs::WorkerState> {
+        use norfab_jobs::WorkerStore;
+        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        store.job(job).expect("it can be read").map(|details| details.job.state)
+    }
+
     pub async fn stop(mut self) {
         for (_, worker) in std::mem::take(&mut self.workers) {
             worker.stop(Duration::from_secs(1)).await;

@@ -93,6 +93,8 @@ struct Dispatch {
     unreached: Vec<Identity>,
     /// A POST that was handed on before: `reached` is who got it then.
     repeated: bool,
+    /// For a cancellation: whom the job went to, as far as that is remembered.
+    holders: Vec<Identity>,
     reached: Vec<Identity>,
     in_flight: Option<Identity>,
 }
@@ -366,7 +368,18 @@ impl Broker {
             }
             None => self.choose(&request),
         };
-        if chosen.is_empty() && repeated.is_none() {
+        // A cancellation that names nobody goes where the job went: its client does not know yet.
+        let holders = match request.command {
+            ClientCommand::Delete => self.remembered.get(&client, &request.job).unwrap_or_default().to_vec(),
+            _ => Vec::new(),
+        };
+        let chosen = match (&request.target, holders.as_slice()) {
+            (_, []) | (Target::Text(_), _) => chosen,
+            (Target::Any | Target::All, holders) => {
+                holders.iter().filter(|worker| self.registry.contains(worker)).cloned().collect()
+            }
+        };
+        if chosen.is_empty() && repeated.is_none() && holders.is_empty() {
             self.refuse_target(&client, request);
             return;
         }
@@ -383,6 +396,7 @@ impl Broker {
                     tried: Vec::new(),
                     unreached: Vec::new(),
                     repeated: repeated.is_some(),
+                    holders,
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
                 });
@@ -460,13 +474,15 @@ impl Broker {
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { client, request, fabric, mut reached, tried, unreached, repeated, .. } = dispatch;
+        let Dispatch { client, request, fabric, mut reached, tried, unreached, repeated, holders, .. } = dispatch;
         if reached.is_empty() {
             match request.command {
                 // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
                 // refusal for one.
                 ClientCommand::Get => reached = tried,
-                ClientCommand::Put | ClientCommand::Delete => return,
+                // Whom it did not reach is told again by its client.
+                ClientCommand::Delete => {}
+                ClientCommand::Put => return,
                 ClientCommand::Post | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => {
                     self.refuse_target(&client, request);
                     return;
@@ -480,9 +496,11 @@ impl Broker {
         }
         // Of a repeated POST the client knows already who has the job.
         let tells_unreached = request.command == ClientCommand::Post && !repeated;
+        let holders = (request.command == ClientCommand::Delete).then_some(holders);
         let body = Dispatched {
             workers: reached,
             unreached: if tells_unreached { unreached } else { Vec::new() },
+            holders,
             uuid: request.job.clone(),
             target: request.target.as_str().to_owned(),
             status: "DISPATCHED".to_owned(),

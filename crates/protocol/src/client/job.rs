@@ -21,6 +21,9 @@ const ROWS_WRITTEN_FIRST: usize = 64;
 /// to answer.
 const QUESTIONS_TOLD_MAX: usize = 10_000;
 
+/// Most workers of one job that are taken in although the broker did not name them.
+const ADOPTED_MAX: usize = 10_000;
+
 /// A job as its caller wants it.
 #[derive(Debug, Clone)]
 pub struct JobRequest {
@@ -53,6 +56,8 @@ pub enum JobState {
     Started,
     /// A worker asks.
     Waiting,
+    /// Its caller does not want it any more, and not every worker that may have it has said that it ended there.
+    Cancelling,
     /// Every worker returned its result.
     Completed,
     /// It was refused, or a worker lost it.
@@ -75,8 +80,14 @@ impl JobState {
 pub enum Lost {
     /// The deadline passed.
     Expired,
-    /// The job was cancelled.
+    /// The job was cancelled before it returned anything.
     Cancelled,
+    /// The job was cancelled, and the worker is away: it will be told when it returns.
+    CancelUntold,
+    /// The job was cancelled, and the worker was told but says nothing.
+    CancelUnanswered,
+    /// The deadline passed, and the worker was away when it was last asked about.
+    Vanished,
     /// The broker could not reach the worker: it is registered, but most likely about to be found gone.
     Unreached,
     /// The worker refused it.
@@ -92,6 +103,16 @@ impl fmt::Display for Lost {
         match self {
             Self::Expired => formatter.write_str("no result before the deadline"),
             Self::Cancelled => formatter.write_str("cancelled"),
+            Self::CancelUntold => formatter.write_str(
+                "cancelled, but the worker is away: it is told when it returns, if a client of this name runs then",
+            ),
+            Self::CancelUnanswered => formatter.write_str(
+                "cancelled, but the worker has not confirmed it: it may go on (workers of Python NorFab do not know \
+                 cancellations)",
+            ),
+            Self::Vanished => {
+                formatter.write_str("the worker vanished: it was away when it was last asked, and so to the deadline")
+            }
             Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
             Self::Refused(reason) => write!(formatter, "refused: {reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
@@ -130,6 +151,24 @@ pub struct RestoredClientJob {
     pub started: Vec<Identity>,
     /// Whose result was there.
     pub completed: Vec<Identity>,
+    /// Of one that is being cancelled: who wanted that, when and why.
+    pub errors: Vec<String>,
+}
+
+/// A cancellation on its way to the workers.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    /// Who, when and why.
+    pub(super) text: String,
+    /// Until when its caller waits for the workers to confirm it.
+    pub(super) patience_ends: Instant,
+    /// The caller was told that the job has ended.
+    pub(super) told: bool,
+    /// When the workers are told again; how often they were.
+    pub(super) next: Option<Instant>,
+    pub(super) times: u32,
+    /// When the broker handed it to a worker first, and how often.
+    pub(super) handed: BTreeMap<Identity, (Instant, u32)>,
 }
 
 /// A round of asking who has a job.
@@ -150,6 +189,19 @@ pub(super) struct Job {
     /// The store said no: it has no row of this job.
     pub(super) refused_by_store: bool,
     pub(super) posts: u32,
+    /// It counts among those in flight.
+    pub(super) in_flight: bool,
+    /// On which connection it was posted first. `None`: it was not, or it may have been by a process before this one.
+    pub(super) posted_on: Option<u64>,
+    /// A process before this one may have posted it: it does not write down that it does.
+    pub(super) may_be_posted: bool,
+    pub(super) cancel: Option<Cancel>,
+    /// What a worker said of a cancellation that somebody else asked for.
+    pub(super) cancelled_elsewhere: Option<String>,
+    /// Workers that have the job although it is for another one: they were told that it is cancelled.
+    turned_away: BTreeSet<Identity>,
+    /// Workers that were away when they were last asked for.
+    pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
     dispatched: Option<Vec<Identity>>,
     /// The same, to be looked up: a job may have thousands of workers.
@@ -187,6 +239,13 @@ impl Job {
             stored: false,
             refused_by_store: false,
             posts: 0,
+            in_flight: false,
+            posted_on: None,
+            may_be_posted: false,
+            cancel: None,
+            cancelled_elsewhere: None,
+            turned_away: BTreeSet::new(),
+            away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
             missing: HashSet::new(),
@@ -209,15 +268,30 @@ impl Job {
     }
 
     pub(super) fn restored(restored: RestoredClientJob) -> Self {
-        let RestoredClientJob { request, state, dispatched, started, completed } = restored;
+        let RestoredClientJob { request, state, dispatched, started, completed, errors: _ } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
         job.stored = true;
         job.started = started.into_iter().collect();
         job.completed = completed.into_iter().collect();
         job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
-        job.state = if job.dispatched.is_some() { state } else { JobState::New };
+        job.may_be_posted = true;
+        job.state = if job.dispatched.is_some() || state == JobState::Cancelling { state } else { JobState::New };
         job
+    }
+
+    /// This worker has the job, too. `None`: there are too many already.
+    pub(super) fn adopt(&mut self, worker: &Identity) -> Option<Vec<Identity>> {
+        let dispatched = self.dispatched.as_mut().filter(|dispatched| dispatched.len() < ADOPTED_MAX)?;
+        dispatched.push(worker.clone());
+        self.expected.insert(worker.clone());
+        self.missing.insert(worker.clone());
+        Some(dispatched.clone())
+    }
+
+    /// This worker must not have the job. `false`: it was told.
+    pub(super) fn turn_away(&mut self, worker: &Identity) -> bool {
+        self.turned_away.len() < ADOPTED_MAX && self.turned_away.insert(worker.clone())
     }
 
     /// Who has the job, in the broker's order, once that is known.
@@ -237,6 +311,7 @@ impl Job {
     pub(super) fn complete(&mut self, worker: &Identity) -> bool {
         self.lost.remove(worker);
         self.missing.remove(worker);
+        self.away.remove(worker);
         // Who has a result had the job, also where no 201 said so.
         self.started.insert(worker.clone());
         self.completed.insert(worker.clone())
@@ -250,6 +325,24 @@ impl Job {
     pub(super) fn lose(&mut self, worker: Identity, why: Lost) {
         self.missing.remove(&worker);
         self.lost.insert(worker, why);
+    }
+
+    /// The broker handed a question about the job to these of the workers that it names: the others are away.
+    pub(super) fn note_absent(&mut self, target: &str, reached: &[Identity]) {
+        let target = Target::parse(target);
+        for name in target.listed_names().unwrap_or_default() {
+            let Ok(worker) = Identity::parse(&name) else { continue };
+            if reached.contains(&worker) {
+                self.away.remove(&worker);
+            } else if self.missing.contains(&worker) {
+                self.away.insert(worker);
+            }
+        }
+    }
+
+    /// The broker knows none of the workers that were asked.
+    pub(super) fn note_all_absent(&mut self) {
+        self.away = self.missing.iter().cloned().collect();
     }
 
     /// Workers from which no result will come, and why.
@@ -324,6 +417,12 @@ impl Job {
         }
     }
 
+    /// The workers that the target names.
+    pub(super) fn named_workers(&self) -> Vec<Identity> {
+        let names = self.request.target.names().unwrap_or_default();
+        names.iter().filter_map(|name| Identity::parse(name).ok()).collect()
+    }
+
     /// The POST for a target.
     pub(super) fn post_to(&self, target: Target) -> ClientMessage {
         ClientMessage {
@@ -358,8 +457,18 @@ impl Job {
         self.announced.is_empty() || self.request.target.as_str() == target
     }
 
-    pub(super) fn next_wake(&self) -> Instant {
-        [self.next_ask, self.next_post].into_iter().flatten().fold(self.request.deadline, Instant::min)
+    /// When something is to be done about it; without a connection only what needs none.
+    pub(super) fn next_wake(&self, connected: bool) -> Instant {
+        let cancel = self.cancel.as_ref();
+        let patience = cancel.filter(|cancel| !cancel.told).map(|cancel| cancel.patience_ends);
+        let told_again = cancel.and_then(|cancel| cancel.next);
+        let sends = [self.next_ask, self.next_post, told_again].into_iter().flatten().filter(|_| connected);
+        sends.chain(patience).fold(self.request.deadline, Instant::min)
+    }
+
+    /// Whether anybody may have the job.
+    pub(super) fn may_be_anywhere(&self) -> bool {
+        self.posts > 0 || self.may_be_posted || self.dispatched.is_some()
     }
 
     pub(super) fn progress(&self, errors: Vec<String>) -> Progress {
@@ -369,7 +478,10 @@ impl Job {
             dispatched: self.dispatched.clone().unwrap_or_default(),
             started: self.started.iter().cloned().collect(),
             completed: self.completed.iter().cloned().collect(),
-            errors,
+            errors: match &self.cancel {
+                Some(cancel) if errors.is_empty() => vec![cancel.text.clone()],
+                _ => errors,
+            },
         }
     }
 }

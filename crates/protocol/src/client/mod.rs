@@ -3,6 +3,7 @@
 //! One input, then [`Client::poll_output`] until it is empty. A job is stored before it is posted. The row in the store
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
+mod cancel;
 mod job;
 mod output;
 mod replies;
@@ -12,12 +13,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use cancel::{CANCEL_ANSWER_MAX, CANCEL_PATIENCE};
 pub use job::{JobRequest, JobState, Lost, Progress, RestoredClientJob};
 pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
 
-use crate::body::{self, CancelBody, InputRequest, InputResponse, ManagementBody, StreamCredit};
+use crate::body::{self, InputRequest, InputResponse, ManagementBody, StreamCredit};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId, ServiceName};
@@ -30,8 +32,8 @@ use job::{Around, Job};
 /// are seen, so it must be longer than the largest takes on a slow line: 128 MiB at 5 Mbit/s are 215 s.
 pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 
-/// How long after a connection a job for `any` that may have been posted on an earlier one is left alone. The broker may be a new
-/// one, to which workers come back one by one: those that are asked who has the job must be all of them.
+/// How long after a connection a job for `any` or `all` that may have been posted on an earlier one is left alone. The broker may
+/// be a new one, to which workers come back one by one: those that are asked who has the job, or get it, must be all of them.
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
 
 /// Bounds and habits of a client.
@@ -76,6 +78,8 @@ pub struct Client {
     /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
     /// that was restarted remembers nothing.
     broker_remembers: bool,
+    /// Counts the connections.
+    connection: u64,
     /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
     silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
@@ -96,6 +100,7 @@ impl Client {
             management: HashMap::new(),
             management_timers: Timers::default(),
             broker_remembers: false,
+            connection: 0,
             silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
@@ -123,6 +128,7 @@ impl Client {
     /// The connection was made, anew or for the first time. A client that is told nothing takes itself for connected.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
+        self.connection += 1;
         self.silent_since = None;
         self.broker_remembers = false;
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
@@ -131,12 +137,14 @@ impl Client {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             // What was on its way may be lost. Not all at once: a thousand jobs must not make a storm.
             let at = now + self.config.get_first / 16 * (number % 16) as u32;
-            if job.dispatched().is_some() {
+            if let Some(cancel) = &mut job.cancel {
+                (cancel.times, cancel.next) = (0, Some(at));
+            } else if job.dispatched().is_some() {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                let any = job.request.target == Target::Any;
-                job.next_post = Some(if any { at + RETURN_TIME } else { at });
+                let named = matches!(job.request.target, Target::Text(_));
+                job.next_post = Some(if named { at } else { at + RETURN_TIME });
             }
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);
@@ -187,16 +195,26 @@ impl Client {
     }
 
     /// A job that the store had unfinished when the process began.
-    pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
-        let job = Job::restored(restored);
+    pub fn restore(&mut self, now: Instant, mut restored: RestoredClientJob) {
+        let errors = std::mem::take(&mut restored.errors);
+        let mut job = Job::restored(restored);
         let id = job.request.job.clone();
         let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
-        self.jobs.insert(id.clone(), job);
-        if posted {
+        let cancelled = job.state == JobState::Cancelling;
+        if posted && !cancelled {
             self.in_flight += 1;
+            job.in_flight = true;
         }
-        if late {
+        self.jobs.insert(id.clone(), job);
+        if cancelled {
+            self.restore_cancel(now, &id, errors);
+        }
+        if !self.jobs.contains_key(&id) {
+            // All had confirmed.
+        } else if late {
             self.expire(now, &id);
+        } else if cancelled {
+            self.set_timer(&id);
         } else if posted {
             // The process may have ended between the last result and the end of the job.
             if !self.complete_if_done(now, &id) {
@@ -208,7 +226,7 @@ impl Client {
             }
         } else {
             self.waiting.push_back(id.clone());
-            self.timers.set(id, now);
+            self.set_timer(&id);
         }
         self.post_waiting(now);
     }
@@ -261,6 +279,16 @@ impl Client {
             };
             if job.request.deadline <= now {
                 self.expire(now, &id);
+            } else if let Some(cancel) = &job.cancel {
+                let (tells, ends) =
+                    (cancel.next.is_some_and(|at| at <= now), !cancel.told && cancel.patience_ends <= now);
+                if ends {
+                    self.cancel_patience_ended(&id);
+                }
+                if tells && self.connected {
+                    self.tell_workers(now, &id);
+                }
+                self.set_timer(&id);
             } else if self.connected && job.next_ask.is_some_and(|at| at <= now) {
                 self.ask(now, &id);
             } else if self.connected && job.next_post.is_some_and(|at| at <= now) {
@@ -318,27 +346,6 @@ impl Client {
         self.put(job, worker, body::encode(&StreamCredit { offset }));
     }
 
-    /// Cancels a job: its workers are told, and it ends here at once.
-    pub fn cancel(&mut self, now: Instant, id: &JobId, by: &str, reason: Option<String>) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let text = match &reason {
-            Some(reason) => format!("cancelled by {by}: {reason}"),
-            None => format!("cancelled by {by}"),
-        };
-        if job.posts > 0 || job.dispatched().is_some() {
-            let target = job.everyone();
-            let message = ClientMessage {
-                command: ClientCommand::Delete,
-                service: job.request.service.clone(),
-                target,
-                job: id.clone(),
-                body: body::encode(&CancelBody { reason }),
-            };
-            self.send(message);
-        }
-        self.finish(now, id, JobState::Cancelled, vec![text]);
-    }
-
     /// The next thing to do. `None`: take the next input.
     pub fn poll_output(&mut self) -> Option<ClientOutput> {
         self.outputs.pop_front()
@@ -357,6 +364,11 @@ impl Client {
     /// The state of an unfinished job.
     pub fn state(&self, job: &JobId) -> Option<JobState> {
         self.jobs.get(job).map(|job| job.state)
+    }
+
+    /// Whether an unfinished job has nothing more to tell: it was cancelled, and only its workers have not confirmed that yet.
+    pub fn end_was_told(&self, job: &JobId) -> bool {
+        self.jobs.get(job).is_some_and(Job::end_was_told)
     }
 
     /// What was counted.
@@ -380,6 +392,9 @@ impl Client {
     }
 
     fn update(&mut self, job: JobId, update: JobUpdate) {
+        if self.end_was_told(&job) {
+            return;
+        }
         self.outputs.push_back(ClientOutput::Update(job, update));
     }
 
@@ -389,15 +404,13 @@ impl Client {
 
     fn send(&mut self, message: ClientMessage) {
         self.counters.sent += 1;
-        let purgeable = (message.command != ClientCommand::Delete).then(|| message.job.clone());
+        let purgeable = Some(message.job.clone());
         self.outputs.push_back(ClientOutput::Send(message.encode(), purgeable));
     }
 
     fn set_timer(&mut self, id: &JobId) {
         if let Some(job) = self.jobs.get(id) {
-            // Without a connection only the deadline matters.
-            let at = if self.connected { job.next_wake() } else { job.request.deadline };
-            self.timers.set(id.clone(), at);
+            self.timers.set(id.clone(), job.next_wake(self.connected));
         }
     }
 
@@ -408,7 +421,11 @@ impl Client {
         {
             // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
             // been followed by another with its id.
-            if self.jobs.get(&id).is_some_and(|job| job.stored && job.posts == 0 && job.request.deadline > now) {
+            let next = self.jobs.get_mut(&id).filter(|job| {
+                job.stored && job.posts == 0 && !job.in_flight && job.cancel.is_none() && job.request.deadline > now
+            });
+            if let Some(job) = next {
+                job.in_flight = true;
                 self.in_flight += 1;
                 self.post(now, &id);
             }
@@ -435,6 +452,9 @@ impl Client {
         job.nobody_has_it = false;
         job.around = None;
         job.posts += 1;
+        if job.posts == 1 && !job.may_be_posted {
+            job.posted_on = Some(self.connection);
+        }
         let message = job.post_to(job.request.target.clone());
         let first = job.state == JobState::New;
         if first {
@@ -505,17 +525,30 @@ impl Client {
         let Some(job) = self.jobs.get(id) else {
             return true;
         };
+        if job.cancel.is_some() {
+            return self.end_if_confirmed(now, id);
+        }
         if !job.is_done() {
             return false;
         }
-        let errors: Vec<String> = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}")).collect();
-        let state = if errors.is_empty() { JobState::Completed } else { JobState::Failed };
+        let lost = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}"));
+        let errors: Vec<String> = job.cancelled_elsewhere.clone().into_iter().chain(lost).collect();
+        let state = match (&job.cancelled_elsewhere, errors.is_empty()) {
+            (Some(_), _) => JobState::Cancelled,
+            (None, true) => JobState::Completed,
+            (None, false) => JobState::Failed,
+        };
         self.finish(now, id, state, errors);
         true
     }
 
     fn expire(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get(id) else { return };
+        if job.cancel.is_some() {
+            let text = job.cancel_text();
+            self.finish(now, id, JobState::Cancelled, vec![text]);
+            return;
+        }
         let error = format!(
             "job '{id}' service '{}' task '{}' timeout expired after {} seconds; worker execution may continue",
             job.request.service,
@@ -534,8 +567,8 @@ impl Client {
             self.silent_since = None;
         }
         self.timers.remove(id);
-        if job.posts > 0 || job.dispatched().is_some() {
-            self.in_flight = self.in_flight.saturating_sub(1);
+        if job.in_flight {
+            self.in_flight -= 1;
         }
         job.state = state;
         if !self.connected || state != JobState::Completed {
@@ -546,14 +579,10 @@ impl Client {
         if !job.refused_by_store {
             self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
         }
-        let reason = match state {
-            JobState::Stale => Lost::Expired,
-            JobState::Cancelled => Lost::Cancelled,
-            _ => Lost::Unknown,
-        };
-        let missing =
-            job.missing().into_iter().map(|worker| (worker, reason.clone())).chain(job.lost().clone()).collect();
-        self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
+        if !job.end_was_told() {
+            let missing = job.missing_why();
+            self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
+        }
         self.post_waiting(now);
     }
 

@@ -9,12 +9,13 @@ use serde_json::value::RawValue;
 use super::job::{Around, JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, POSTS_MAX};
-use crate::body::{self, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
+use crate::body::{self, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
-use crate::message::{DecodeError, Reply};
+use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
+use crate::worker::CANCELLED_WORD;
 
 /// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
 #[derive(serde::Deserialize)]
@@ -43,6 +44,10 @@ impl Client {
             Status::DISPATCHED => {
                 let body: Dispatched = body::decode("a dispatch", &payload)?;
                 self.broker_remembers = body.fabric.is_some();
+                if self.jobs.get(&id).is_some_and(|job| job.cancel.is_some()) {
+                    self.cancel_handed_on(now, &id, body);
+                    return Ok(());
+                }
                 self.dispatched(now, &id, &body.target, body.workers, body.unreached);
             }
             Status::ACCEPTED => {
@@ -80,14 +85,25 @@ impl Client {
         }
     }
 
-    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>, unreached: Vec<Identity>) {
-        let first = self.config.get_first;
+    fn dispatched(
+        &mut self,
+        now: Instant,
+        id: &JobId,
+        target: &str,
+        mut workers: Vec<Identity>,
+        unreached: Vec<Identity>,
+    ) {
+        let (first, connection) = (self.config.get_first, self.connection);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched().is_some() || workers.is_empty() {
+        if job.dispatched().is_some() {
+            job.note_absent(target, &workers);
+            return;
+        }
+        if workers.is_empty() {
             return;
         }
         if let Some(around) = &mut job.around
@@ -100,6 +116,14 @@ impl Client {
         if !job.is_dispatch(target) {
             return;
         }
+        if job.posted_on != Some(connection) {
+            // Those that are away now may have the job from an earlier POST, to a broker that knew them.
+            for worker in job.named_workers() {
+                if !workers.contains(&worker) && !unreached.contains(&worker) {
+                    workers.push(worker);
+                }
+            }
+        }
         job.set_dispatched(Some(workers.clone()));
         for worker in unreached {
             if !workers.contains(&worker) && !job.has_completed(&worker) {
@@ -109,7 +133,7 @@ impl Client {
         // A 404 is the worker's word from now on, not part of a round.
         job.around = None;
         job.next_post = None;
-        job.next_ask = Some(now + first);
+        job.next_ask = job.cancel.is_none().then_some(now + first);
         if matches!(job.state, JobState::New | JobState::Submitting) {
             job.state = JobState::Dispatched;
         }
@@ -122,19 +146,47 @@ impl Client {
 
     /// A job for one worker, whose 202 was lost, is with the worker that speaks about it.
     fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity) {
-        let Some(job) = self.jobs.get(id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.dispatched().is_some() {
+            if !job.expects(worker) {
+                self.adopt(id, worker);
+            }
+            return;
+        }
         let names_one = match &job.request.target {
             Target::Any => true,
             Target::All => false,
             Target::Text(text) => text == worker.as_str(),
         };
-        if job.dispatched().is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
+        if names_one && job.request.service.as_str() != EVERY_SERVICE {
             let target = job.request.target.as_str().to_owned();
             if let Some(job) = self.jobs.get_mut(id) {
                 job.around = None;
                 job.announced_nothing();
             }
             self.dispatched(now, id, &target, vec![worker.clone()], Vec::new());
+        }
+    }
+
+    /// A worker has the job that the broker did not name: one that was restarted knew only some when the POST was repeated.
+    fn adopt(&mut self, id: &JobId, worker: &Identity) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let is_meant = match &job.request.target {
+            Target::Any => job.request.service.as_str() == EVERY_SERVICE,
+            Target::All => true,
+            target => target.names().is_some_and(|names| names.iter().any(|name| name == worker.as_str())),
+        };
+        if is_meant {
+            if let Some(workers) = job.adopt(worker) {
+                self.update(id.clone(), JobUpdate::Dispatched(workers));
+                self.progress(id);
+            }
+        } else if job.request.target == Target::Any && job.turn_away(worker) {
+            // Another one has it. Where it only waits there, it does not start.
+            let text = format!("cancelled by the fabric: job {id} for any worker is with another one");
+            let body = body::encode(&CancelBody { reason: None, text: Some(text) });
+            let (service, target, job) = (job.request.service.clone(), Target::list([worker]), id.clone());
+            self.send(ClientMessage { command: ClientCommand::Delete, service, target, job, body });
         }
     }
 
@@ -160,8 +212,9 @@ impl Client {
         if pushes {
             job.pushes.insert(worker.clone());
         }
+        job.away.remove(&worker);
         let new = job.started.insert(worker.clone());
-        let changed = !matches!(job.state, JobState::Started | JobState::Waiting);
+        let changed = !matches!(job.state, JobState::Started | JobState::Waiting | JobState::Cancelling);
         if changed {
             job.state = JobState::Started;
         }
@@ -177,6 +230,10 @@ impl Client {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
+        if job.cancel.is_some() {
+            // Nobody will answer it: it ends with the task.
+            return;
+        }
         if !job.expects(&worker) {
             self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
             return;
@@ -243,9 +300,14 @@ impl Client {
         let Some(worker) = worker else {
             // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
             // only that the worker is away at the moment.
+            if job.cancel.is_some() {
+                self.cancel_not_handed_on(now, id);
+                return Ok(());
+            }
             // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
             // and its workers are not back yet.
             if job.dispatched().is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
+                job.note_all_absent();
                 self.note(ClientNote::WorkerAway(id.clone()));
                 return Ok(());
             }
@@ -255,6 +317,14 @@ impl Client {
             return Ok(());
         };
         if !job.expects(&worker) || job.has_completed(&worker) {
+            return Ok(());
+        }
+        if job.cancel.is_some() {
+            // It never had the job, or did not take it. That a question did not find it says nothing: a POST may have come after.
+            let body: body::StateReply = body::decode("a refusal", payload)?;
+            if status != Status::NOT_FOUND || body.status == CANCELLED_WORD {
+                self.cancel_confirmed(now, id, &worker, Lost::Cancelled);
+            }
             return Ok(());
         }
         let body: body::StateReply = body::decode("a refusal", payload)?;
@@ -315,6 +385,7 @@ impl Client {
         self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
         let question = event.input_request();
         let answered = event.input_response_id().map(str::to_owned);
+        let cancelled = event.cancellation().map(|text| body::bounded_cancel_text(text.to_owned()));
         let ready = event.event_type == EventType::ResultReady
             || (event.event_type == EventType::Progress
                 && event.status == EventStatus::Completed
@@ -327,6 +398,9 @@ impl Client {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
+        if job.cancelled_elsewhere.is_none() {
+            job.cancelled_elsewhere = cancelled;
+        }
         if let Some(answered) = answered {
             job.close_question(&worker, &answered);
             job.answers.remove(&answered);
@@ -335,7 +409,7 @@ impl Client {
             }
             return Ok(());
         }
-        if ready && job.expects(&worker) && !job.has_completed(&worker) {
+        if ready && job.cancel.is_none() && job.expects(&worker) && !job.has_completed(&worker) {
             if job.pushes.contains(&worker) {
                 return Ok(());
             }

@@ -113,7 +113,7 @@ impl Worker {
         match outcome {
             Ok(()) => {
                 active.phase = if reserved { Phase::Starting } else { Phase::Queued };
-                let cancelled = active.cancelled.take();
+                let cancelled = active.cancelled.clone();
                 self.accept(client, job.clone());
                 match cancelled {
                     Some(why) => self.abandon(&job, why),
@@ -227,15 +227,29 @@ impl Worker {
 
     pub(super) fn delete(&mut self, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
-        let reason = body::decode::<CancelBody>("a cancellation", &body).unwrap_or_default().reason;
-        let why = Abandoned::Cancelled { by: client, reason };
+        let CancelBody { reason, text } = body::decode("a cancellation", &body).unwrap_or_default();
+        let text = text.map(body::bounded_cancel_text);
+        let why = Abandoned::Cancelled { by: client.clone(), reason: reason.map(body::bounded_cancel_text), text };
         let Some(active) = self.jobs.get_mut(&job) else {
+            // Its result, or that it is not known here: either tells the client that nothing runs.
+            self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToCancel });
             return;
         };
+        if active.cancelled.is_some() {
+            return;
+        }
         match active.phase {
-            Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
-            Phase::Starting | Phase::Queued => self.abandon(&job, why),
+            Phase::Running => {
+                active.cancelled = Some(why.clone());
+                let task = active.task.clone();
+                self.outputs.push_back(WorkerOutput::Cancel { job, task, why });
+            }
+            Phase::Starting | Phase::Queued => {
+                active.cancelled = Some(why.clone());
+                self.abandon(&job, why);
+            }
             Phase::Storing => active.cancelled = Some(why),
+            // Its result is on its way.
             Phase::Finishing { .. } => {}
         }
     }

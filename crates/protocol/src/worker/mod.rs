@@ -96,7 +96,7 @@ struct ActiveJob {
     deadline: Option<Instant>,
     phase: Phase,
     questions: Vec<InputRequest>,
-    /// It was cancelled while it was being stored.
+    /// Somebody cancelled it. Whatever its task returns, it ends as cancelled.
     cancelled: Option<Abandoned>,
     abandoned: bool,
     /// Its client is one of ours: a result tells it that the job was taken and has ended.
@@ -296,13 +296,17 @@ impl Worker {
     pub fn loaded(&mut self, job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob>) {
         match loaded {
             None if let Asked::ToRun { refusal } = asked => self.refuse(client, job, refusal, true),
+            None if asked == Asked::ToCancel => {
+                self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
+            }
             None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }
             Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
-                Asked::State => self.reply_active(client, &job),
+                // Of a cancellation the client hears when it comes again.
+                Asked::State | Asked::ToCancel => self.reply_active(client, &job),
                 Asked::ToRun { .. } => self.accept(client, job),
             },
             Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
@@ -362,6 +366,17 @@ impl Worker {
         Ok(())
     }
 
+    /// A job was cancelled; `body` is the event that says so. Its client needs it where somebody else cancelled the job. Errors:
+    /// there is no such unfinished job.
+    pub fn announce_cancel(&mut self, job: &JobId, body: Bytes) -> Result<(), NotTaken> {
+        let active = self.jobs.get_mut(job).ok_or(NotTaken::NoSuchJob)?;
+        active.spoke = true;
+        let client = active.client.clone();
+        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+        self.send_event(client, job.clone(), body, Class::Data);
+        Ok(())
+    }
+
     /// A running task sends bytes. Errors: the job does not run.
     pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
         let active = self.jobs.get_mut(job).filter(|active| active.phase == Phase::Running);
@@ -374,7 +389,7 @@ impl Worker {
     }
 
     /// A task has ended, or an abandoned job has its result. `reply` is the whole 200 body as [`result_reply`] makes it,
-    /// `event` the body of the last event. A second end of one job is ignored.
+    /// `event` the body of the last event. One that was cancelled ends as that, whatever its task returned. A second end of one job is ignored.
     pub fn finished(&mut self, now: Instant, job: &JobId, ending: Ending, reply: Bytes, event: Bytes) {
         let Some(active) = self.jobs.get_mut(job) else {
             return;
@@ -386,6 +401,7 @@ impl Worker {
         }
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
+        let ending = if active.cancelled.is_some() { Ending::Cancelled } else { ending };
         let last_event = WorkerStoreOperation::Event { job: job.clone(), body: event.clone() };
         active.phase = Phase::Finishing { reply, event };
         let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
@@ -514,6 +530,10 @@ impl Worker {
         self.reply_refusal(client, job, Status::REFUSED, "REFUSED", Some(reason), retry);
     }
 }
+
+/// The word of a 404 that answers a cancellation: the job is not known here, and nothing of it can come any more. A question gets
+/// another word, because a POST may be on its way behind it.
+pub const CANCELLED_WORD: &str = "CANCELLED";
 
 /// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
 pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;

@@ -125,6 +125,8 @@ pub enum Abandoned {
         by: Identity,
         /// Why.
         reason: Option<String>,
+        /// Who, when and why, in the client's words.
+        text: Option<String>,
     },
     /// The worker's process ended while it ran.
     Restarted,
@@ -137,6 +139,8 @@ pub enum Abandoned {
 pub enum Asked {
     /// Somebody wants to know its state.
     State,
+    /// Somebody does not want it any more.
+    ToCancel,
     /// Somebody wants it to run, and it cannot be taken now.
     ToRun {
         /// Why, if it is not known.
@@ -183,10 +187,13 @@ pub enum WorkerOutput {
         /// Input or credit.
         put: PutBody,
     },
-    /// Tell the running task to stop.
+    /// Tell the client with [`super::Worker::announce_cancel`], and the running task to stop. It has a time of grace; what it
+    /// returns is the result of a cancelled job.
     Cancel {
         /// Which.
         job: JobId,
+        /// What was asked.
+        task: TaskName,
         /// Who and why.
         why: Abandoned,
     },

@@ -218,3 +218,31 @@ fn a_job_for_any_worker_waits_until_workers_are_back_before_it_is_given_to_anoth
     let sent = bench.after(1.0).sent;
     assert_eq!((sent[0].0, &*sent[0].1), (Command::Get, "all"));
 }
+
+#[test]
+fn a_worker_that_has_the_job_is_counted_although_a_restarted_broker_did_not_name_it() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.accepted("1", "a");
+    // The broker was restarted, and only b had come back when the POST was repeated.
+    bench.dispatched("1", &["b"]);
+    assert_eq!(bench.result("1", "a").results.len(), 1);
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // A name that the target does not have is a stranger's.
+    bench.posted("2", r#"["a","b"]"#);
+    bench.dispatched("2", &["a"]);
+    assert!(bench.result("2", "c").results.is_empty());
+    assert_eq!(bench.result("2", "b").results.len(), 1);
+}
+
+#[test]
+fn a_second_worker_with_a_job_for_any_is_told_not_to_begin() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.accepted("1", "a");
+    let did = bench.accepted("1", "b");
+    assert_eq!((did.sent[0].0, &*did.sent[0].1), (Command::Delete, r#"["b"]"#));
+    assert!(bench.accepted("1", "b").sent.is_empty(), "once");
+    assert!(bench.result("1", "b").results.is_empty());
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
