@@ -207,7 +207,7 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""));
     assert_snapshot!(lab.redacted(&ended.stderr), @r"
 
-    interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it
+    interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it, 'norfab cancel [id]' cancels it
     ");
     let id = ended.stderr.split_whitespace().find(|word| word.len() == 32).expect("an id").to_owned();
     let unfinished = lab.run(&["jobs", &id, "--wait", "1s"]);

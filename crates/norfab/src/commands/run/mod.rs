@@ -1,6 +1,7 @@
 //! `norfab run`: a job, its events, its questions and what workers return.
 
 mod follow;
+mod interrupts;
 mod voice;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::signals::Signals;
 use follow::Follower;
+use interrupts::Interrupts;
 use voice::Voice;
 
 /// How long `--nowait` waits for the broker to say what it did with the job.
@@ -100,18 +102,26 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         code = signals.next() => return Ok(code),
     };
     let id = job.id().clone();
+    let interrupts = Interrupts::new(&words, voice);
     let done = async {
         if words.nowait {
             return nowait(global, &words, voice, &target, job).await;
         }
         let mut follower = Follower::new(voice, global.verbose > 0, target, answer);
-        follower.follow(global, &words, client, job).await
+        follower.follow(global, &words, client, job, &interrupts).await
     };
-    let code = tokio::select! {
-        code = done => code,
-        code = signals.next() => {
-            voice.interrupted(code, &format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
-            Ok(code)
+    let code = {
+        let mut done = std::pin::pin!(done);
+        loop {
+            tokio::select! {
+                code = &mut done => break code,
+                code = signals.next() => {
+                    if !interrupts.take(code) {
+                        voice.interrupted(code, &interrupts.left(&id));
+                        break Ok(code);
+                    }
+                }
+            }
         }
     };
     if !ended(client.stop(), STOP_PATIENCE, signals.next()).await {
