@@ -212,6 +212,9 @@ pub struct RunArgs {
     /// The answer to questions of the task, as JSON: true, '"text"'
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub answer: Option<String>,
+    /// Wait for workers that are not registered, whoever they are, instead of failing at once
+    #[arg(long)]
+    pub wait_for_workers: bool,
     /// Cancel the job on Ctrl-C and SIGTERM, without asking
     #[arg(long, conflicts_with = "nowait")]
     pub cancel_on_interrupt: bool,

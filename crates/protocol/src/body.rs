@@ -33,6 +33,19 @@ pub struct JobRequestBody {
     /// Ours: the version of the extensions that the sender speaks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<u32>,
+    /// Ours, for the client itself after a restart: the job waits for workers that nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<bool>,
+}
+
+/// Whether a stored job request waits for workers that nobody knows: [`JobRequestBody::wait`].
+pub fn waits(request: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Waits {
+        #[serde(default)]
+        wait: bool,
+    }
+    serde_json::from_slice(request).is_ok_and(|Waits { wait }| wait)
 }
 
 /// What of a POST must be known before it runs. Its arguments are looked at no further than that they are an object and a list.
@@ -112,6 +125,15 @@ pub struct Dispatched {
     /// Ours: who is registered and meant by the target, but could not be reached and does not have the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Identity>,
+    /// Ours: which process the broker is. Another one remembers nothing of what was posted to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u32>,
+    /// Ours: the broker has begun so lately that workers may not have come back to it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub young: bool,
+    /// Ours: who is named by the target, is not registered, and may be back soon. It does not have the job yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<Identity>,
     /// Ours, in the answer to DELETE only: whom the job went to as far as the broker remembers, whether they can be reached now
     /// or not. Empty: it remembers nothing of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +159,9 @@ pub struct Refused {
     /// Why, under the key that Python clients look at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Ours, for a POST that nobody can get: whoever it is for may be registered soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<bool>,
 }
 
 /// Body of 201: the worker stored the job.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_protocol::body::{self, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, RestoredClientJob,
 };
@@ -156,7 +156,8 @@ impl World {
             kwargs: serde_json::Map::new(),
             args: Vec::new(),
             timeout: Some(planned.timeout.as_secs()),
-            fabric: None,
+            fabric: planned.fabric.then_some(FABRIC_VERSION),
+            wait: planned.waits.then_some(true),
         };
         let deadline = now + planned.timeout;
         self.watch.submitted(&job_id(index), &planned.target, deadline);
@@ -168,6 +169,7 @@ impl World {
             body: body::encode(&request_body),
             timeout: planned.timeout,
             deadline,
+            waits: planned.waits,
         });
         self.drain_client(planned.client);
     }
@@ -285,7 +287,7 @@ impl World {
     fn client_update(&mut self, index: usize, job: &JobId, update: JobUpdate) {
         let now = self.agenda.now();
         match update {
-            JobUpdate::Stored => {}
+            JobUpdate::Stored | JobUpdate::Waits(_) => {}
             JobUpdate::Dispatched(workers) => {
                 trace!(self, "client {index}: {job} is with {workers:?}");
                 self.watch.dispatched(job);

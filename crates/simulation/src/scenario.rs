@@ -22,6 +22,10 @@ pub struct PlannedJob {
     pub at: Duration,
     /// For whom.
     pub target: Target,
+    /// Whether it says that its client is one of ours.
+    pub fabric: bool,
+    /// Whether it waits for workers that nobody knows.
+    pub waits: bool,
     /// How long the client waits.
     pub timeout: Duration,
     /// When its caller loses interest, if it does.
@@ -86,6 +90,8 @@ impl Scenario {
                 client: random.usize(..clients),
                 at: up_to(random, SUBMITTED_UNTIL),
                 target,
+                fabric: random.u8(..4) > 0,
+                waits: random.u8(..4) == 0,
                 timeout: Duration::from_secs(1 + random.u64(..longest.as_secs())),
                 cancelled_after: (random.u8(..6) == 0).then(|| {
                     let longest = Duration::from_secs(if random.bool() { 5 } else { 40 });

@@ -70,7 +70,7 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} tasks begun ({} on a second worker after the broker forgot the first); jobs: {completed} \
+            "{} faults, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
             self.faults, self.messages, self.starts, self.second_workers, self.cancellations
         )

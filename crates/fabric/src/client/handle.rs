@@ -44,6 +44,9 @@ pub struct JobSpec {
     pub args: Vec<Value>,
     /// How long the caller waits; whole seconds are told to the worker.
     pub timeout: Duration,
+    /// Whether it waits until its deadline for workers that are not registered, whoever they are. Else it waits for those that
+    /// the broker expects: they were registered a moment ago, or the broker has just begun. Others are an error at once.
+    pub waits: bool,
 }
 
 impl JobSpec {
@@ -57,6 +60,7 @@ impl JobSpec {
             kwargs: Map::new(),
             args: Vec::new(),
             timeout: DEFAULT_JOB_TIMEOUT,
+            waits: false,
         }
     }
 }
@@ -201,6 +205,7 @@ impl ClientHandle {
             // Rounded up: a worker that gave up early would be wrong, one that gives up late is only late.
             timeout: Some(timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)),
             fabric: Some(FABRIC_VERSION),
+            wait: spec.waits.then_some(true),
         };
         let request = JobRequest {
             job: id.clone(),
@@ -210,6 +215,7 @@ impl ClientHandle {
             body: body::encode(&body),
             timeout,
             deadline: SystemClock::now() + timeout,
+            waits: spec.waits,
         };
         let place = self.places.take().await?;
         self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(mailbox), place }).await?;

@@ -9,6 +9,9 @@ use norfab_protocol::worker::TIMEOUT_SECONDS_MAX;
 
 use crate::clock::SystemClock;
 
+/// Requests up to this size are looked at for whether they wait for workers that nobody knows.
+const WAIT_LOOKED_FOR: usize = 1 << 20;
+
 /// A stored job in the machine's words, with the time that is left to it.
 pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
     let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
@@ -30,9 +33,10 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
             service: job.service,
             task: job.task,
             target: Target::parse(&job.target),
-            body: job.body,
+            waits: job.body.len() <= WAIT_LOOKED_FOR && norfab_protocol::body::waits(&job.body),
             timeout: Duration::from_secs(job.timeout),
             deadline: SystemClock::now() + Duration::from_secs_f64(left),
+            body: job.body,
         },
         dispatched: job.dispatched,
         started: job.started,

@@ -7,3 +7,4 @@ mod failures;
 mod roles;
 mod support;
 mod unreadable;
+mod waiting;

@@ -310,8 +310,9 @@ fn a_full_disk_is_no_success() {
 fn a_job_that_is_not_waited_for_names_whom_it_does_not_reach() {
     let (lab, _up) = Lab::up();
     let ended = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"]);
-    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(1), 32), "{ended:?}");
-    assert_snapshot!(ended.stderr, @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+    // The broker has just begun, so the worker may be on its way.
+    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(0), 32), "{ended:?}");
+    assert_snapshot!(ended.stderr, @"warning: not registered at the moment: ghost: the job waits");
 }
 
 #[test]

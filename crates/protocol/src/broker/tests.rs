@@ -540,3 +540,35 @@ fn a_cancellation_goes_where_the_job_went_and_its_answer_names_who_has_it() {
     let sent = bench.from("client", &["NFPC01", "0x07", "s", "all", "1", "{}"]);
     assert!(to_workers(&sent).is_empty() && status(&sent) == "202" && sent[0].rest[3].contains(r#""workers":[]"#));
 }
+
+#[test]
+fn workers_that_went_a_moment_ago_are_expected_back_and_others_are_not() {
+    let mut bench = Bench::new();
+    let refused = |sent: &[Sent]| sent[0].rest[3].contains(r#""retry":true"#);
+    assert!(refused(&bench.post("s", "any", "1")), "the broker has just begun: anybody may come");
+    bench.after(YOUNG_TIME.as_secs_f64());
+    assert!(!refused(&bench.post("s", "any", "1")));
+    bench.ready("a", "s");
+    bench.ready("b", "s");
+    bench.from("b", &["NFPW01", "0x03", "s"]);
+    let sent = bench.post("s", r#"["a","b","ghost"]"#, "2");
+    assert_eq!(to_workers(&sent), ["a"]);
+    assert!(sent[1].rest[3].contains(r#""absent":["b"]"#), "{sent:?}");
+    bench.from("a", &["NFPW01", "0x03", "s"]);
+    for (target, expected) in [("any", true), ("b", true), (r#"["ghost","b"]"#, true), ("ghost", false)] {
+        assert_eq!(refused(&bench.post("s", target, "3")), expected, "{target}");
+    }
+    bench.after(EXPECTED_BACK.as_secs_f64());
+    assert!(!refused(&bench.post("s", "any", "3")));
+}
+
+#[test]
+fn a_repeated_post_that_names_a_worker_reaches_it_also_where_it_was_away_before() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.post("s", r#"["a","b"]"#, "1");
+    bench.ready("b", "s");
+    assert_eq!(to_workers(&bench.post("s", r#"["b"]"#, "1")), ["b"]);
+    let sent = bench.post("s", "all", "1");
+    assert_eq!(to_workers(&sent), ["a", "b"], "it is remembered with the others");
+}

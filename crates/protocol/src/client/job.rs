@@ -41,6 +41,9 @@ pub struct JobRequest {
     pub timeout: Duration,
     /// Until when.
     pub deadline: Instant,
+    /// Whether it waits for workers that are not registered, however little is known of them. Else it waits for those that the
+    /// broker expects.
+    pub waits: bool,
 }
 
 /// Where a job is. Final states never change.
@@ -88,6 +91,8 @@ pub enum Lost {
     CancelUnanswered,
     /// The deadline passed, and the worker was away when it was last asked about.
     Vanished,
+    /// The worker is not registered and is not expected any more: it never had the job.
+    Unregistered,
     /// The broker could not reach the worker: it is registered, but most likely about to be found gone.
     Unreached,
     /// The worker refused it.
@@ -113,6 +118,7 @@ impl fmt::Display for Lost {
             Self::Vanished => {
                 formatter.write_str("the worker vanished: it was away when it was last asked, and so to the deadline")
             }
+            Self::Unregistered => formatter.write_str("it is not registered, so it does not have the job"),
             Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
             Self::Refused(reason) => write!(formatter, "refused: {reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
@@ -176,6 +182,8 @@ pub(super) struct Cancel {
 pub(super) struct Around {
     /// Who was asked, once the broker said so.
     pub(super) asked: Option<BTreeSet<Identity>>,
+    /// Whether others may not have come back to the broker yet.
+    pub(super) more_to_come: bool,
     /// Who does not have it.
     pub(super) denied: BTreeSet<Identity>,
 }
@@ -191,6 +199,12 @@ pub(super) struct Job {
     pub(super) posts: u32,
     /// It counts among those in flight.
     pub(super) in_flight: bool,
+    /// POSTs that the broker refused because nobody it is for is registered: they went nowhere.
+    pub(super) refusals: u32,
+    /// What the broker said then.
+    pub(super) refusal: Option<String>,
+    /// On which connection it was posted for the first time, or for the first time since it is known that nobody has it.
+    pub(super) remembered_on: Option<u64>,
     /// On which connection it was posted first. `None`: it was not, or it may have been by a process before this one.
     pub(super) posted_on: Option<u64>,
     /// A process before this one may have posted it: it does not write down that it does.
@@ -200,6 +214,8 @@ pub(super) struct Job {
     pub(super) cancelled_elsewhere: Option<String>,
     /// Workers that have the job although it is for another one: they were told that it is cancelled.
     turned_away: BTreeSet<Identity>,
+    /// Workers that do not have the job yet: the broker expects them.
+    pub(super) awaited: BTreeSet<Identity>,
     /// Workers that were away when they were last asked for.
     pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
@@ -224,6 +240,8 @@ pub(super) struct Job {
     pub(super) resend_answers: bool,
     /// Everyone is being asked who has the job.
     pub(super) around: Option<Around>,
+    /// Everyone was asked at some time: answers to that may come late.
+    pub(super) asked_around: bool,
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, InputRequest)>,
@@ -240,11 +258,15 @@ impl Job {
             refused_by_store: false,
             posts: 0,
             in_flight: false,
+            refusals: 0,
+            refusal: None,
+            remembered_on: None,
             posted_on: None,
             may_be_posted: false,
             cancel: None,
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
+            awaited: BTreeSet::new(),
             away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
@@ -260,6 +282,7 @@ impl Job {
             answers: BTreeMap::new(),
             resend_answers: false,
             around: None,
+            asked_around: false,
             nobody_has_it: false,
             open_questions: Vec::new(),
             seen_questions: BTreeSet::new(),
@@ -312,6 +335,7 @@ impl Job {
         self.lost.remove(worker);
         self.missing.remove(worker);
         self.away.remove(worker);
+        self.awaited.remove(worker);
         // Who has a result had the job, also where no 201 said so.
         self.started.insert(worker.clone());
         self.completed.insert(worker.clone())
@@ -338,6 +362,24 @@ impl Job {
                 self.away.insert(worker);
             }
         }
+    }
+
+    /// Gives up workers that the broker was asked for with this target, does not know and does not expect any more. `true`: there
+    /// were some.
+    pub(super) fn give_up_awaited(&mut self, target: &str, reached: &[Identity], expected: &[Identity]) -> bool {
+        if self.awaited.is_empty() || self.request.waits {
+            return false;
+        }
+        let asked = Target::parse(target).names().unwrap_or_default();
+        let is_gone = |worker: &&Identity| {
+            asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
+        };
+        let gone: Vec<Identity> = self.awaited.iter().filter(is_gone).cloned().collect();
+        for worker in &gone {
+            self.awaited.remove(worker);
+            self.lose(worker.clone(), Lost::Unregistered);
+        }
+        !gone.is_empty()
     }
 
     /// The broker knows none of the workers that were asked.
@@ -423,6 +465,11 @@ impl Job {
         names.iter().filter_map(|name| Identity::parse(name).ok()).collect()
     }
 
+    /// Named workers that it waits for although nothing is known of them.
+    pub(super) fn waited_for(&self) -> Vec<Identity> {
+        if self.request.waits { self.named_workers() } else { Vec::new() }
+    }
+
     /// The POST for a target.
     pub(super) fn post_to(&self, target: Target) -> ClientMessage {
         ClientMessage {
@@ -452,9 +499,9 @@ impl Job {
     }
 
     /// Whether a 202 with this target is the answer to the POST. Before it only an announced result makes us ask, and that
-    /// asks one worker.
+    /// asks one worker, or that it is not known who has a job for `any`, and that asks all.
     pub(super) fn is_dispatch(&self, target: &str) -> bool {
-        self.announced.is_empty() || self.request.target.as_str() == target
+        self.announced.is_empty() && !self.asked_around || self.request.target.as_str() == target
     }
 
     /// When something is to be done about it; without a connection only what needs none.
@@ -466,9 +513,14 @@ impl Job {
         sends.chain(patience).fold(self.request.deadline, Instant::min)
     }
 
+    /// Whether a POST of it may have reached a worker.
+    pub(super) fn may_be_taken(&self) -> bool {
+        self.posts > self.refusals || self.may_be_posted
+    }
+
     /// Whether anybody may have the job.
     pub(super) fn may_be_anywhere(&self) -> bool {
-        self.posts > 0 || self.may_be_posted || self.dispatched.is_some()
+        self.may_be_taken() || self.dispatched.is_some()
     }
 
     pub(super) fn progress(&self, errors: Vec<String>) -> Progress {

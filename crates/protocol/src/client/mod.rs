@@ -3,12 +3,13 @@
 //! One input, then [`Client::poll_output`] until it is empty. A job is stored before it is posted. The row in the store
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
+mod acquaintances;
 mod cancel;
 mod job;
 mod output;
 mod replies;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, 
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
+use acquaintances::Acquaintances;
 use job::{Around, Job};
 
 /// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
@@ -35,6 +37,12 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// How long after a connection a job for `any` or `all` that may have been posted on an earlier one is left alone. The broker may
 /// be a new one, to which workers come back one by one: those that are asked who has the job, or get it, must be all of them.
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
+
+/// Connections of which is remembered which process the broker was.
+const RUNS_MAX: usize = 64;
+
+/// How soon a job is posted again that nobody could get who is expected: their return is not to be felt. Doubled three times.
+pub const EXPECTED_AGAIN: Duration = Duration::from_millis(500);
 
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
@@ -75,11 +83,15 @@ pub struct Client {
     /// Open requests; with its message one that waits for a connection.
     management: HashMap<JobId, Option<ClientMessage>>,
     management_timers: Timers<JobId>,
-    /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
-    /// that was restarted remembers nothing.
-    broker_remembers: bool,
+    /// Which process the broker is at the other end of the connection, once one of ours has said so: it sends a repeated POST
+    /// where the first went. Another process remembers nothing.
+    broker_run: Option<u32>,
+    /// The same of the connections before: the last [`RUNS_MAX`].
+    runs: BTreeMap<u64, u32>,
     /// Counts the connections.
     connection: u64,
+    connected_since: Option<Instant>,
+    acquaintances: Acquaintances,
     /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
     silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
@@ -99,8 +111,11 @@ impl Client {
             timers: Timers::default(),
             management: HashMap::new(),
             management_timers: Timers::default(),
-            broker_remembers: false,
+            broker_run: None,
+            runs: BTreeMap::new(),
             connection: 0,
+            connected_since: None,
+            acquaintances: Acquaintances::default(),
             silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
@@ -130,7 +145,8 @@ impl Client {
         self.connected = true;
         self.connection += 1;
         self.silent_since = None;
-        self.broker_remembers = false;
+        self.broker_run = None;
+        self.connected_since = Some(now);
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
         ids.sort_unstable();
         for (number, id) in ids.into_iter().enumerate() {
@@ -432,28 +448,59 @@ impl Client {
         }
     }
 
+    /// Whether the broker knows to whom a POST of the job went.
+    fn is_remembered(&self, job: &Job) -> bool {
+        let Some(run) = self.broker_run else { return false };
+        let posted = job.remembered_on.and_then(|connection| self.runs.get(&connection));
+        posted == Some(&run)
+    }
+
+    /// A broker of ours says which process it is.
+    fn learn_run(&mut self, run: Option<u32>) {
+        if self.broker_run == run {
+            return;
+        }
+        self.broker_run = run;
+        if let Some(run) = run {
+            self.runs.insert(self.connection, run);
+            if self.runs.len() > RUNS_MAX {
+                self.runs.pop_first();
+            }
+        }
+    }
+
     /// Posts a job, or posts it again where that cannot make it run twice.
     fn post(&mut self, now: Instant, id: &JobId) {
-        let (again, max, remembers) = (self.config.post_again, self.config.get_max, self.broker_remembers);
+        let (again, max) = (self.config.post_again, self.config.get_max);
+        let Some(job) = self.jobs.get(id) else {
+            return;
+        };
+        let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
+        let is_safe = is_safe || self.is_remembered(job);
+        let connection = self.connection;
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         job.next_post = Some(now + (again * (1 << job.posts.min(5))).min(max));
-        if job.posts > 0 && job.request.target == Target::Any && !remembers && !job.nobody_has_it {
+        if !is_safe {
             // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
             // asked who has it; only when all say that they do not is it posted again.
             let service = job.request.service.clone();
             job.around = Some(Around::default());
+            job.asked_around = true;
             self.set_timer(id);
             self.silent_since.get_or_insert(now);
             self.send_get(service, Target::All, id);
             return;
         }
+        if !job.may_be_taken() || job.nobody_has_it {
+            job.remembered_on = Some(connection);
+        }
         job.nobody_has_it = false;
         job.around = None;
         job.posts += 1;
         if job.posts == 1 && !job.may_be_posted {
-            job.posted_on = Some(self.connection);
+            job.posted_on = Some(connection);
         }
         let message = job.post_to(job.request.target.clone());
         let first = job.state == JobState::New;
@@ -555,7 +602,8 @@ impl Client {
             job.request.task,
             job.request.timeout.as_secs()
         );
-        self.finish(now, id, JobState::Stale, vec![error]);
+        let errors = std::iter::once(error).chain(job.refusal.clone()).collect();
+        self.finish(now, id, JobState::Stale, errors);
     }
 
     fn finish(&mut self, now: Instant, id: &JobId, state: JobState, errors: Vec<String>) {

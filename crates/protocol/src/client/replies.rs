@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::job::{Around, JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
-use super::{Client, POSTS_MAX};
+use super::{Client, EXPECTED_AGAIN, POSTS_MAX, RETURN_TIME};
 use crate::body::{self, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
@@ -43,12 +43,12 @@ impl Client {
         match status {
             Status::DISPATCHED => {
                 let body: Dispatched = body::decode("a dispatch", &payload)?;
-                self.broker_remembers = body.fabric.is_some();
+                self.learn_run(body.run);
                 if self.jobs.get(&id).is_some_and(|job| job.cancel.is_some()) {
                     self.cancel_handed_on(now, &id, body);
                     return Ok(());
                 }
-                self.dispatched(now, &id, &body.target, body.workers, body.unreached);
+                self.dispatched(now, &id, body);
             }
             Status::ACCEPTED => {
                 let body: Speaker = body::decode("an acceptance", &payload)?;
@@ -85,15 +85,12 @@ impl Client {
         }
     }
 
-    fn dispatched(
-        &mut self,
-        now: Instant,
-        id: &JobId,
-        target: &str,
-        mut workers: Vec<Identity>,
-        unreached: Vec<Identity>,
-    ) {
+    fn dispatched(&mut self, now: Instant, id: &JobId, body: Dispatched) {
+        let Dispatched { mut workers, target, unreached, absent, young, run, .. } = body;
+        let target = target.as_str();
         let (first, connection) = (self.config.get_first, self.connection);
+        // Python brokers do not say that they are young.
+        let long_connected = self.connected_since.is_none_or(|since| since + RETURN_TIME <= now);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
@@ -101,6 +98,10 @@ impl Client {
         // for nobody says nothing.
         if job.dispatched().is_some() {
             job.note_absent(target, &workers);
+            if run.is_some() && job.request.target.as_str() != target && job.give_up_awaited(target, &workers, &absent)
+            {
+                self.complete_if_done(now, id);
+            }
             return;
         }
         if workers.is_empty() {
@@ -110,6 +111,7 @@ impl Client {
             && target == Target::All.as_str()
         {
             around.asked = Some(workers.into_iter().collect());
+            around.more_to_come = young || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
         }
@@ -124,6 +126,22 @@ impl Client {
                 }
             }
         }
+        // Who is expected is asked for until it is there, and gets the job then.
+        let mut waited_for = Vec::new();
+        for worker in absent.into_iter().chain(job.waited_for()) {
+            if !workers.contains(&worker) && !unreached.contains(&worker) {
+                job.away.insert(worker.clone());
+                job.awaited.insert(worker.clone());
+                waited_for.push(worker.to_string());
+                workers.push(worker);
+            }
+        }
+        if job.request.target == Target::Any {
+            for worker in &workers {
+                self.acquaintances.saw(now, &job.request.service, worker);
+            }
+        }
+        job.refusal = None;
         job.set_dispatched(Some(workers.clone()));
         for worker in unreached {
             if !workers.contains(&worker) && !job.has_completed(&worker) {
@@ -138,6 +156,10 @@ impl Client {
             job.state = JobState::Dispatched;
         }
         self.set_timer(id);
+        if !waited_for.is_empty() {
+            let names = waited_for.join(", ");
+            self.update(id.clone(), JobUpdate::Waits(format!("not registered at the moment: {names}")));
+        }
         self.update(id.clone(), JobUpdate::Dispatched(workers));
         if !self.complete_if_done(now, id) {
             self.progress(id);
@@ -159,12 +181,25 @@ impl Client {
             Target::Text(text) => text == worker.as_str(),
         };
         if names_one && job.request.service.as_str() != EVERY_SERVICE {
-            let target = job.request.target.as_str().to_owned();
+            let (target, service) = (job.request.target.as_str().to_owned(), job.request.service.clone());
             if let Some(job) = self.jobs.get_mut(id) {
                 job.around = None;
                 job.announced_nothing();
             }
-            self.dispatched(now, id, &target, vec![worker.clone()], Vec::new());
+            let body = Dispatched {
+                workers: vec![worker.clone()],
+                uuid: id.clone(),
+                target,
+                status: String::new(),
+                service,
+                fabric: None,
+                run: None,
+                young: false,
+                absent: Vec::new(),
+                unreached: Vec::new(),
+                holders: None,
+            };
+            self.dispatched(now, id, body);
         }
     }
 
@@ -193,8 +228,13 @@ impl Client {
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied }) = &job.around else { return };
-        if job.dispatched().is_none() && job.started.is_empty() && asked.is_subset(denied) {
+        let Some(Around { asked: Some(asked), denied, more_to_come: false }) = &job.around else { return };
+        // Who is away may have it. What is not known then is asked again.
+        if job.dispatched().is_none()
+            && job.started.is_empty()
+            && asked.is_subset(denied)
+            && self.acquaintances.are_all_in(now, &job.request.service, asked)
+        {
             job.nobody_has_it = true;
             self.post(now, id);
         }
@@ -213,6 +253,7 @@ impl Client {
             job.pushes.insert(worker.clone());
         }
         job.away.remove(&worker);
+        job.awaited.remove(&worker);
         let new = job.started.insert(worker.clone());
         let changed = !matches!(job.state, JobState::Started | JobState::Waiting | JobState::Cancelling);
         if changed {
@@ -294,6 +335,7 @@ impl Client {
             worker: Option<Identity>,
         }
         let Whose { worker } = body::decode("a refusal", payload)?;
+        let broker_run = self.broker_run;
         let Some(job) = self.jobs.get_mut(id) else {
             return Ok(());
         };
@@ -306,13 +348,34 @@ impl Client {
             }
             // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
             // and its workers are not back yet.
-            if job.dispatched().is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
+            let body: Refused = body::decode("a refusal", payload)?;
+            let errors = if body.errors.is_empty() { vec![body.status.clone()] } else { body.errors.clone() };
+            let went_before = job.posts > job.refusals + 1 || job.may_be_posted;
+            if job.dispatched().is_some() || went_before || job.around.is_some() || !job.is_untouched() {
                 job.note_all_absent();
+                if body.retry.is_none() && broker_run.is_some() && job.give_up_awaited(&body.target, &[], &[]) {
+                    self.complete_if_done(now, id);
+                    return Ok(());
+                }
+                if job.dispatched().is_none() {
+                    job.refusal = Some(errors.join("; "));
+                }
                 self.note(ClientNote::WorkerAway(id.clone()));
                 return Ok(());
             }
-            let body: Refused = body::decode("a refusal", payload)?;
-            let errors = if body.errors.is_empty() { vec![body.status] } else { body.errors };
+            if body.retry == Some(true) || job.request.waits {
+                job.refusals += 1;
+                let tells = job.refusal.is_none();
+                let error = errors.join("; ");
+                job.refusal = Some(error.clone());
+                let again = EXPECTED_AGAIN * (1 << (job.refusals - 1).min(3));
+                job.next_post = Some(now + again);
+                self.set_timer(id);
+                if tells {
+                    self.update(id.clone(), JobUpdate::Waits(error));
+                }
+                return Ok(());
+            }
             self.finish(now, id, JobState::Failed, errors);
             return Ok(());
         };
@@ -335,11 +398,16 @@ impl Client {
             self.nobody_has_it(now, id);
             return Ok(());
         }
+        if job.dispatched().is_none() && status == Status::NOT_FOUND {
+            // The late answer to a question of a round that has ended. Whether it was before the POST is not known.
+            return Ok(());
+        }
         let again = job.posts_to.get(&worker).copied().unwrap_or_default();
         let posted = job.posts > 0 || job.dispatched().is_some();
         if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
             // The worker never stored it, so it never ran there.
             if status == Status::NOT_FOUND {
+                job.awaited.remove(&worker);
                 job.posts_to.insert(worker.clone(), again + 1);
                 let message = job.post_to(Target::list([&worker]));
                 self.send(message);

@@ -46,6 +46,7 @@ impl Bench {
             body: Bytes::from_static(b"{}"),
             timeout: Duration::from_secs(60),
             deadline: self.now + Duration::from_secs(60),
+            waits: false,
         }
     }
 
@@ -103,6 +104,11 @@ impl Bench {
 
     fn dispatched(&mut self, job: &str, workers: &[&str]) -> Did {
         let body = json!({"workers": workers, "uuid": job, "target": "x", "status": "DISPATCHED", "service": "s"});
+        self.reply("0x05", job, "202", body)
+    }
+
+    fn dispatched_of(&mut self, job: &str, target: &str, workers: &[&str]) -> Did {
+        let body = json!({"workers": workers, "uuid": job, "target": target, "status": "DISPATCHED", "service": "s"});
         self.reply("0x05", job, "202", body)
     }
 
@@ -235,7 +241,7 @@ fn a_job_that_the_broker_never_answers_is_posted_again_only_where_that_is_safe()
     assert_eq!(bench.after(0.1).sent.len(), 1);
     bench.posted("2", "any");
     assert!(bench.after(20.0).sent.iter().all(|sent| sent.1 != "any"));
-    let body = json!({"workers":["a"],"uuid":"1","target":"a","status":"DISPATCHED","service":"s","fabric":1});
+    let body = json!({"workers":["a"],"uuid":"1","target":"a","status":"DISPATCHED","service":"s","fabric":1,"run":7});
     bench.reply("0x05", "1", "202", body);
     let sent = bench.after(30.0).sent;
     assert!(sent.iter().any(|sent| sent.1 == "any"), "a broker that remembers: {sent:?}");
@@ -344,9 +350,17 @@ fn after_a_restart_posted_jobs_are_asked_about_and_others_posted_with_their_old_
     let job = restored(&bench, "1", JobState::Started, &["a"]);
     bench.client.restore(bench.now, job);
     assert_eq!(bench.drain().sent[0].0, Command::Get);
-    let job = restored(&bench, "2", JobState::Submitting, &[]);
+    let mut job = restored(&bench, "2", JobState::Submitting, &[]);
+    job.request.target = Target::All;
     bench.client.restore(bench.now, job);
     assert_eq!(bench.drain().sent[0].0, Command::Post);
+    // That for any worker may be with one already: it goes on when nobody has it.
+    let job = restored(&bench, "4", JobState::New, &[]);
+    bench.client.restore(bench.now, job);
+    assert_eq!((bench.drain().sent[0].0, bench.client.state(&id("4"))), (Command::Get, Some(JobState::New)));
+    bench.dispatched_of("4", "all", &["a"]);
+    let unknown = json!({"worker": "a", "uuid": "4", "service": "s", "status": "JOB NOT FOUND"});
+    assert_eq!(bench.reply("0x05", "4", "404", unknown).sent[0].0, Command::Post);
     let mut job = restored(&bench, "3", JobState::New, &[]);
     job.request.deadline = bench.now;
     bench.client.restore(bench.now, job);

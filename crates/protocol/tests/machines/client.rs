@@ -88,6 +88,7 @@ impl Run {
             body: Bytes::from_static(b"{\"task\":\"t\"}"),
             timeout,
             deadline: self.now + timeout,
+            waits: seconds.is_multiple_of(2),
         }
     }
 

@@ -74,6 +74,12 @@ impl Body {
                 });
                 if *fabric {
                     body["fabric"] = 1.into();
+                    body["run"] = (job % 2).into();
+                    body["young"] = (job % 3 == 0).into();
+                    body["absent"] = serde_json::json!([worker_name(*target)]);
+                    if job % 4 == 3 {
+                        body["holders"] = body["workers"].clone();
+                    }
                 }
                 body.to_string()
             }
@@ -122,8 +128,9 @@ impl Body {
                 )
             }
             Self::Refused { job } => format!(
-                r#"{{"workers":null,"uuid":"{}","target":"any","status":"FAILED","service":"s0","errors":["no"]}}"#,
-                job_id(*job)
+                r#"{{"workers":null,"uuid":"{}","target":"any","status":"FAILED","service":"s0","errors":["no"]{}}}"#,
+                job_id(*job),
+                if job % 8 < 4 { r#","retry":true"# } else { "" }
             ),
             Self::Bytes(bytes) => return Bytes::from(bytes.clone()),
         };

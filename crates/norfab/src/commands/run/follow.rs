@@ -11,8 +11,8 @@ use norfab_protocol::target::Target;
 use serde_json::{Value, json};
 
 use super::interrupts::{Interrupts, Wish};
-use super::unreached;
 use super::voice::Voice;
+use super::{unreached, waits};
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors, typing_hint};
 use crate::exit::{Code, Failure};
@@ -23,6 +23,7 @@ use crate::prompt::{Asked, TypedLines};
 pub struct Follower {
     voice: Voice,
     verbose: bool,
+    service: String,
     target: Target,
     /// The answer that was given beforehand.
     answer: Option<Value>,
@@ -37,10 +38,11 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(voice: Voice, verbose: bool, target: Target, answer: Option<Value>) -> Self {
+    pub fn new(voice: Voice, verbose: bool, service: &str, target: Target, answer: Option<Value>) -> Self {
         Self {
             voice,
             verbose,
+            service: service.to_owned(),
             target,
             answer,
             terminal: TypedLines::of_terminal(),
@@ -135,6 +137,10 @@ impl Follower {
                     self.voice.information(&format!("job {} goes to {}", job.id(), printer::names(&workers)));
                 }
                 self.dispatched = Some(workers);
+            }
+            JobUpdate::Waits(whom) => {
+                let text = waits(&self.service, &whom);
+                self.beside_prompt(|voice| voice.information(&text));
             }
             JobUpdate::Stored | JobUpdate::Accepted(_) | JobUpdate::Stream(_) | JobUpdate::Finished(_) => {}
         }
