@@ -1,6 +1,7 @@
 //! The JSON documents inside messages, as types whose fields stand in the order of the wire.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -49,7 +50,7 @@ pub fn waits(request: &[u8]) -> bool {
 }
 
 /// What of a POST must be known before it runs. Its arguments are looked at no further than that they are an object and a list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct JobRequestHead {
     /// Which task.
     pub task: TaskName,
@@ -65,7 +66,32 @@ pub struct JobRequestHead {
     /// As in [`JobRequestBody`].
     #[serde(default)]
     pub fabric: Option<u32>,
+    /// Ours: seconds that are left of the time-out where the client sends the request later than it was submitted:
+    /// [`with_remaining`].
+    #[serde(default)]
+    pub remaining: Option<f64>,
 }
+
+impl JobRequestHead {
+    /// How long the client goes on waiting. `None`: it does not say how long it waits.
+    pub fn time_left(&self) -> Option<Duration> {
+        let timeout = Duration::from_secs(self.timeout?.min(TIMEOUT_SECONDS_MAX));
+        let remaining = self.remaining.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        Some(remaining.map_or(timeout, |remaining| remaining.min(timeout)))
+    }
+}
+
+/// A job request that says how much of its time-out is left.
+pub fn with_remaining(request: &Bytes, remaining: Duration) -> Bytes {
+    let text = request.trim_ascii_end();
+    let Some(inner) = text.strip_suffix(b"}") else { return request.clone() };
+    let comma = if inner.trim_ascii_end().ends_with(b"{") { "" } else { "," };
+    let key = format!("{comma}\"remaining\":{:.3}}}", remaining.as_secs_f64());
+    [inner, key.as_bytes()].concat().into()
+}
+
+/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
+pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
 
 /// A JSON value that begins with this character and is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -529,6 +555,24 @@ mod tests {
         assert!(check_relayed(format!(r#"{{"a": "{long}"}}"#).as_bytes()).is_ok());
         let wrong = [format!(r#"{{"a": "{long}"#).as_bytes(), b"\xff\"}"].concat();
         assert!(check_relayed(&wrong).is_err(), "the encoding of large replies, too");
+    }
+
+    #[test]
+    fn what_is_left_of_a_time_out_is_added_to_a_request_and_never_more_than_all() {
+        let left = |request: &'static str, seconds| {
+            let request = with_remaining(&Bytes::from_static(request.as_bytes()), Duration::from_secs(seconds));
+            decode::<JobRequestHead>("a job request", &request).expect("it can be read").time_left()
+        };
+        assert_eq!(left(r#"{"task":"t","timeout":60}"#, 20), Some(Duration::from_secs(20)));
+        assert_eq!(left(r#"{"task":"t","timeout":60} "#, 90), Some(Duration::from_secs(60)));
+        assert_eq!(left(r#"{"task":"t"}"#, 20), None);
+        assert_eq!(
+            with_remaining(&Bytes::from_static(b"{}"), Duration::from_millis(1500)),
+            &br#"{"remaining":1.500}"#[..]
+        );
+        let head: JobRequestHead =
+            decode("a job request", br#"{"task":"t","timeout":60,"remaining":-1e300}"#).expect("it can be read");
+        assert_eq!(head.time_left(), Some(Duration::ZERO));
     }
 
     #[test]

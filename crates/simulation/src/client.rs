@@ -84,6 +84,9 @@ impl ClientNode {
     }
 }
 
+/// The task that may run again on its worker after a crash.
+pub(crate) const IDEMPOTENT: &str = "again";
+
 /// The one service of the simulation.
 pub(crate) fn service() -> ServiceName {
     ServiceName::parse("service").expect("a name")
@@ -150,7 +153,7 @@ impl World {
         let planned = self.scenario.jobs[index].clone();
         let now = self.agenda.now();
         let Some(machine) = &mut self.clients[planned.client].machine else { return };
-        let task = TaskName::parse("task").expect("a name");
+        let task = TaskName::parse(if planned.idempotent { IDEMPOTENT } else { "task" }).expect("a name");
         let request_body = JobRequestBody {
             task: task.clone(),
             kwargs: serde_json::Map::new(),

@@ -24,6 +24,8 @@ pub struct PlannedJob {
     pub target: Target,
     /// Whether it says that its client is one of ours.
     pub fabric: bool,
+    /// Whether its task may run again on a worker that was restarted.
+    pub idempotent: bool,
     /// Whether it waits for workers that nobody knows.
     pub waits: bool,
     /// How long the client waits.
@@ -91,6 +93,7 @@ impl Scenario {
                 at: up_to(random, SUBMITTED_UNTIL),
                 target,
                 fabric: random.u8(..4) > 0,
+                idempotent: random.u8(..4) == 0,
                 waits: random.u8(..4) == 0,
                 timeout: Duration::from_secs(1 + random.u64(..longest.as_secs())),
                 cancelled_after: (random.u8(..6) == 0).then(|| {

@@ -65,8 +65,10 @@ pub struct WorkerRow {
     pub new: NewJob,
     /// When it came.
     pub received: Instant,
-    /// Whether it began to run.
-    pub started: bool,
+    /// How often it began to run.
+    pub attempts: u32,
+    /// Whether it waits for its client.
+    pub waits: bool,
     /// Its Result, and when it was stored.
     pub payload: Option<(Bytes, Instant)>,
 }
@@ -83,12 +85,18 @@ impl WorkerRows {
                 if self.0.contains_key(&new.job) {
                     return Err(StoreFailure::Duplicate);
                 }
-                let row = WorkerRow { new: new.clone(), received: now, started: false, payload: None };
+                let row = WorkerRow { new: new.clone(), received: now, attempts: 0, waits: false, payload: None };
                 self.0.insert(new.job.clone(), row);
             }
-            WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) => {
+            WorkerStoreOperation::Started(job) => {
                 if let Some(row) = self.0.get_mut(job) {
-                    row.started = true;
+                    // One that waited for its client goes on, that is no attempt.
+                    row.attempts += u32::from(!std::mem::take(&mut row.waits));
+                }
+            }
+            WorkerStoreOperation::Waiting(job) => {
+                if let Some(row) = self.0.get_mut(job) {
+                    row.waits = true;
                 }
             }
             WorkerStoreOperation::Finish { job, payload, .. } => match self.0.get_mut(job) {

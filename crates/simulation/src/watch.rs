@@ -20,6 +20,9 @@ const SETTLED_AFTER: Duration = Duration::from_secs(25);
 /// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
 const POSTED_AFTER: Duration = Duration::from_secs(100);
 
+/// How long a message may be under way, which nobody counts: a worker that is frozen, or to which nothing arrives.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(30);
+
 /// A job as its client sees it.
 #[derive(Debug)]
 struct WatchedJob {
@@ -235,16 +238,19 @@ impl Watch {
     }
 
     /// A worker begins a task.
-    pub fn started(&mut self, job: &JobId, worker: &Identity) {
+    pub fn started(&mut self, now: Instant, job: &JobId, worker: &Identity, may_run_again: bool) {
         self.counts.starts += 1;
         if self.cancelled.contains(&(job.clone(), worker.clone())) {
             self.fail(format!("job {job} starts on {worker}, which was told that it is cancelled"));
+        }
+        if self.jobs.get(job).is_some_and(|watched| watched.deadline + UNDER_WAY_MAX < now) {
+            self.fail(format!("job {job} starts on {worker} long after its deadline"));
         }
         let workers = self.starts.entry(job.clone()).or_default();
         let again = workers.contains(worker);
         let other = !workers.is_empty() && !again;
         workers.push(worker.clone());
-        if again {
+        if again && !may_run_again {
             self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {

@@ -9,12 +9,12 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput,
+    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, Worker, WorkerConfig, WorkerOutput,
     WorkerStoreOperation, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
-use crate::client::service;
+use crate::client::{IDEMPOTENT, service};
 use crate::scenario::{up_to, worker_name};
 use crate::store::{WorkerItem, WorkerRows, Writer};
 use crate::wire::Wire;
@@ -149,8 +149,9 @@ impl World {
             .filter(|row| row.payload.is_none())
             .map(|row| RestoredJob {
                 new: row.new.clone(),
-                started: row.started,
-                remaining: (row.received + Duration::from_secs(row.new.timeout)).saturating_duration_since(now),
+                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT,
+                remaining: (row.received + row.new.time_left.unwrap_or_default()).saturating_duration_since(now),
+                attempts: row.attempts,
             })
             .collect();
         for job in restored {
@@ -305,7 +306,7 @@ impl World {
                     worker.writer.push(WorkerItem::Apply(operation, token));
                 }
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
-                WorkerOutput::Start(start) => self.start_task(index, start.job),
+                WorkerOutput::Start(start) => self.start_task(index, start),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
                     if matches!(why, Abandoned::Cancelled { .. }) {
@@ -345,9 +346,11 @@ impl World {
         self.check_taken(index, job, taken);
     }
 
-    fn start_task(&mut self, index: usize, job: JobId) {
+    fn start_task(&mut self, index: usize, start: StartJob) {
+        let StartJob { job, attempt, request, .. } = start;
         trace!(self, "worker {index}: {job} runs");
-        self.watch.started(&job, &self.workers[index].identity);
+        let again = request.task.as_str() == IDEMPOTENT && attempt > 1;
+        self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
             .map(|_| match self.random.u8(..5) {
                 0 => Step::Ask,

@@ -15,6 +15,8 @@ const WAIT_LOOKED_FOR: usize = 1 << 20;
 /// A stored job in the machine's words, with the time that is left to it.
 pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
     let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+    // Not more than there was at its submission, whatever was done to the wall clock meanwhile.
+    let left = left.min(job.timeout.saturating_add(1) as f64);
     RestoredClientJob {
         state: match job.state {
             ClientState::New => JobState::New,

@@ -107,7 +107,7 @@ impl TaskOutlet for Outlet {
 
 /// Starts a task and returns the port through which it is reached.
 pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
-    let StartJob { job, client, request, timeout, deadline } = start;
+    let StartJob { job, client, request, timeout, attempt, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
     let outlet = Outlet {
         job: job.clone(),
@@ -140,6 +140,9 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
             {
                 // What it returns is what it had done until then, or all, if it did not listen.
                 result.messages.push(text);
+            }
+            if attempt > 1 {
+                result.messages.push(format!("attempt {attempt}: the worker was restarted while the job ran"));
             }
             let ending = match (context.cancel_reason(), result.failed, result.status) {
                 (Some(CancelReason::Requested(_)), _, _) => Ending::Cancelled,

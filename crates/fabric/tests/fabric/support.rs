@@ -111,7 +111,7 @@ impl Fabric {
         Box::new(Dealer::connect(&self.context, &self.endpoint, name.as_bytes(), options).expect("a dealer"))
     }
 
-    fn database(&self, name: &str) -> PathBuf {
+    pub fn database(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.db"))
     }
 
@@ -226,6 +226,7 @@ fn service() -> Service {
         .task(Task::new("ask", "Asks.", async |context: TaskContext, NoInput {}| {
             Ok(context.ask(Question::new("proceed?")).await?)
         }))
+        .task(Task::new("again", "May run twice.", async |_: TaskContext, NoInput {}| Ok(json!("done"))).idempotent())
         .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
             context.cancelled().cancelled().await;
             Ok(json!("ended early"))

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::body::InputRequest;
+use crate::body::{self, InputRequest};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
 use crate::target::Target;
+
+/// A request that leaves within this time after its submission does not say how much of its time-out is left.
+const SENT_AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Shortest time between two GETs to one worker that events cause.
 const ANNOUNCED_ASK_INTERVAL: Duration = Duration::from_millis(50);
@@ -471,13 +474,17 @@ impl Job {
     }
 
     /// The POST for a target.
-    pub(super) fn post_to(&self, target: Target) -> ClientMessage {
+    pub(super) fn post_to(&self, now: Instant, target: Target) -> ClientMessage {
+        let left = self.request.deadline.saturating_duration_since(now);
+        // One that is sent at once says it with its time-out.
+        let is_late = left + SENT_AT_ONCE < self.request.timeout;
+        let body = if is_late { body::with_remaining(&self.request.body, left) } else { self.request.body.clone() };
         ClientMessage {
             command: ClientCommand::Post,
             service: self.request.service.clone(),
             target,
             job: self.request.job.clone(),
-            body: self.request.body.clone(),
+            body,
         }
     }
 

@@ -502,7 +502,7 @@ impl Client {
         if job.posts == 1 && !job.may_be_posted {
             job.posted_on = Some(connection);
         }
-        let message = job.post_to(job.request.target.clone());
+        let message = job.post_to(now, job.request.target.clone());
         let first = job.state == JobState::New;
         if first {
             job.state = JobState::Submitting;

@@ -409,7 +409,7 @@ impl Client {
             if status == Status::NOT_FOUND {
                 job.awaited.remove(&worker);
                 job.posts_to.insert(worker.clone(), again + 1);
-                let message = job.post_to(Target::list([&worker]));
+                let message = job.post_to(now, Target::list([&worker]));
                 self.send(message);
                 return Ok(());
             }

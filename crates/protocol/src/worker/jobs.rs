@@ -1,6 +1,6 @@
 //! The life of a worker's job, from its POST to its result.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, Phase, TIMEOUT_SECONDS_MAX, Worker};
+use super::{ActiveJob, Phase, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
 };
@@ -47,13 +47,15 @@ impl Worker {
             self.refuse_unknown(client, job, reason);
             return;
         }
-        let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = match body::decode("a job request", &body) {
+        let head: JobRequestHead = match body::decode("a job request", &body) {
             Ok(head) => head,
             Err(error) => {
                 self.refuse(client, job, error.to_string(), false);
                 return;
             }
         };
+        let time_left = head.time_left();
+        let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = head;
         // A copy where it costs nothing: a short one may be cut from a block that it would keep in memory.
         let body = if body.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body };
         let timeout = asked_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
@@ -62,17 +64,18 @@ impl Worker {
             task: task.clone(),
             body: body.clone(),
             timeout,
-            deadline: asked_timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
+            deadline: time_left.map(|left| now + left),
             phase: Phase::Storing,
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            attempts: 0,
             fabric: fabric.is_some(),
             spoke: false,
         };
         self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
-        let new = NewJob { job: job.clone(), client, task, asked_timeout, timeout, body };
+        let new = NewJob { job: job.clone(), client, task, asked_timeout, timeout, time_left, body };
         self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job.clone())));
         if self.running < self.config.max_concurrent_jobs && self.queue.is_empty() {
             // There is room: the store writes both down at once.
@@ -313,6 +316,7 @@ impl Worker {
             client: active.client.clone(),
             request,
             timeout: active.timeout,
+            attempt: active.attempts.saturating_add(1),
             deadline: active.deadline,
         };
         self.outputs.push_back(WorkerOutput::Start(start));

@@ -99,6 +99,8 @@ struct ActiveJob {
     /// Somebody cancelled it. Whatever its task returns, it ends as cancelled.
     cancelled: Option<Abandoned>,
     abandoned: bool,
+    /// How often it was begun by processes before this one.
+    attempts: u32,
     /// Its client is one of ours: a result tells it that the job was taken and has ended.
     fabric: bool,
     /// Its task has said something, which is not to be read without what was said before.
@@ -189,8 +191,8 @@ impl Worker {
 
     /// What the store had when the process began, before the first message.
     pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
-        let RestoredJob { new, started, remaining } = restored;
-        let NewJob { job, client, task, asked_timeout, timeout, body } = new;
+        let RestoredJob { new, started, remaining, attempts } = restored;
+        let NewJob { job, client, task, asked_timeout, timeout, time_left: _, body } = new;
         self.now = now;
         self.bytes += body.len();
         let active = ActiveJob {
@@ -203,6 +205,7 @@ impl Worker {
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            attempts,
             // Its 201 left with the process before.
             fabric: false,
             spoke: false,
@@ -535,8 +538,7 @@ impl Worker {
 /// another word, because a POST may be on its way behind it.
 pub const CANCELLED_WORD: &str = "CANCELLED";
 
-/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
-pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
+pub use crate::body::TIMEOUT_SECONDS_MAX;
 
 #[cfg(test)]
 mod tests;

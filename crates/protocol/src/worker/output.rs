@@ -37,6 +37,8 @@ pub struct NewJob {
     pub asked_timeout: Option<u64>,
     /// The same, or the protocol's default where the client did not say.
     pub timeout: u64,
+    /// What is left of that now, where the client said how long it waits.
+    pub time_left: Option<Duration>,
     /// The request as it came.
     pub body: Bytes,
 }
@@ -110,6 +112,8 @@ pub struct StartJob {
     pub request: JobRequestBody,
     /// Seconds that its client waits, or the protocol's default where it did not say.
     pub timeout: u64,
+    /// Which attempt this is: 1, or more where processes before this one ended while it ran.
+    pub attempt: u32,
     /// Until when its client waits. `None`: it did not say, as 0.21 clients.
     pub deadline: Option<Instant>,
 }
@@ -251,6 +255,8 @@ pub struct RestoredJob {
     pub started: bool,
     /// What is left of its time.
     pub remaining: Duration,
+    /// How often it was begun.
+    pub attempts: u32,
 }
 
 /// Counters since the start.

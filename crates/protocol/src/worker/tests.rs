@@ -212,6 +212,18 @@ fn a_job_past_its_deadline_never_starts() {
 }
 
 #[test]
+fn a_job_that_was_sent_late_has_only_what_its_client_still_waits() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let late = r#"{"task":"t","timeout":3600,"remaining":5.0}"#;
+    bench.told(&["0x04", "c", "", "2", late]);
+    bench.store(WorkerToken::Insert(job("2")));
+    bench.now += Duration::from_secs(5);
+    let did = bench.finish("1");
+    assert!(did.contains(&Did::Abandoned(Abandoned::Expired)), "{did:?}");
+}
+
+#[test]
 fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
     let mut bench = Bench::new(5);
     let restored = |id: &str, started| RestoredJob {
@@ -221,10 +233,12 @@ fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
             task: TaskName::parse("t").expect("a name"),
             asked_timeout: None,
             timeout: 60,
+            time_left: None,
             body: Bytes::from_static(br#"{"task":"t"}"#),
         },
         started,
         remaining: Duration::from_secs(10),
+        attempts: 1,
     };
     bench.worker.restore(bench.now, restored("1", true));
     assert_eq!(bench.drain(), [Did::Abandoned(Abandoned::Restarted)]);

@@ -379,3 +379,16 @@ fn a_named_worker_that_is_expected_gets_the_job_when_it_is_back() {
     let outcome = bench.after(60.0).outcome.expect("the end");
     assert_eq!((outcome.state, outcome.missing), (JobState::Stale, vec![(name("b"), Lost::Vanished)]));
 }
+
+#[test]
+fn a_job_that_is_posted_late_says_how_much_of_its_time_is_left() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let request = bench.request("1", "a");
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    bench.now += Duration::from_secs(45);
+    bench.client.connected(bench.now);
+    assert_eq!(bench.drain().sent, [(Command::Post, "a".to_owned(), r#"{"remaining":15.000}"#.to_owned())]);
+}
