@@ -34,6 +34,15 @@ pub struct PlannedJob {
     pub cancelled_after: Option<Duration>,
 }
 
+/// Whose host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A client's.
+    Client,
+    /// A worker's.
+    Worker,
+}
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -49,6 +58,8 @@ pub enum Fault {
     CrashBroker(Duration),
     /// A worker's process freezes for this time.
     FreezeWorker(usize, Duration),
+    /// The wall clock of a host is set on or back by so many seconds.
+    StepClock(Role, usize, i64),
     /// Nothing that the broker says arrives at a worker for this time; what the worker says does.
     StallWorker(usize, Duration),
 }
@@ -103,9 +114,9 @@ impl Scenario {
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..128) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..=255) };
         let mut faults = Vec::new();
-        for kind in (0..7).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..8).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -115,6 +126,13 @@ impl Scenario {
                     2 => Fault::CrashClient(random.usize(..clients), away),
                     3 => Fault::CrashWorker(random.usize(..workers), away),
                     4 => Fault::CrashBroker(away),
+                    6 => {
+                        let seconds = if random.bool() { 3600 } else { -3600 };
+                        match random.bool() {
+                            true => Fault::StepClock(Role::Client, random.usize(..clients), seconds),
+                            false => Fault::StepClock(Role::Worker, random.usize(..workers), seconds),
+                        }
+                    }
                     5 => Fault::FreezeWorker(random.usize(..workers), away),
                     _ => Fault::StallWorker(random.usize(..workers), away),
                 };
@@ -138,6 +156,11 @@ impl Scenario {
             store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
         }
+    }
+
+    /// Whether wall clocks are set in it.
+    pub fn steps_clocks(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock(..)))
     }
 
     /// Whether the broker's process ends in it: it forgets which jobs went where.

@@ -5,13 +5,13 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use norfab_protocol::Target;
-use norfab_protocol::client::{JobState, Outcome};
+use norfab_protocol::client::{JobState, Outcome, Progress};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::Ending;
 
-use crate::store::WorkerRows;
+use crate::store::{ClientRows, WorkerRows};
 
 /// How long after the last disturbance a result that is stored at its worker may take to its client, once the client knows
 /// who has the job: the longest time between two askings, and some for the messages.
@@ -34,7 +34,15 @@ struct WatchedJob {
     /// Workers that the broker posted it to.
     posted: BTreeSet<Identity>,
     results: BTreeSet<Identity>,
+    /// Who has it, as its client stored it last.
+    holders: Vec<Identity>,
     ended: bool,
+    /// Its caller was told that it is stored.
+    acknowledged: bool,
+    /// The row says that it was cancelled.
+    cancelled: bool,
+    /// As what it ended for its caller.
+    told: Option<JobState>,
 }
 
 /// Counts of a run.
@@ -84,12 +92,16 @@ impl fmt::Display for Counts {
 #[derive(Debug)]
 pub struct Watch {
     jobs: BTreeMap<JobId, WatchedJob>,
+    clients: BTreeMap<JobId, usize>,
     starts: BTreeMap<JobId, Vec<Identity>>,
+    /// Jobs that workers acknowledged.
+    accepted: BTreeSet<(JobId, Identity)>,
     stored_results: BTreeMap<(JobId, Identity), Instant>,
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
     loses_broker: bool,
+    steps_clocks: bool,
     /// What does not hold.
     pub broken: Option<String>,
     /// Counts.
@@ -97,15 +109,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a run. `loses_broker`: some promises need a broker that remembers.
-    pub fn new(now: Instant, loses_broker: bool) -> Self {
+    /// Watches a run. `loses_broker`: some promises need a broker that remembers. `steps_clocks`: others need to know across a
+    /// restart how much time has passed.
+    pub fn new(now: Instant, loses_broker: bool, steps_clocks: bool) -> Self {
         Self {
             jobs: BTreeMap::new(),
+            clients: BTreeMap::new(),
             starts: BTreeMap::new(),
+            accepted: BTreeSet::new(),
             stored_results: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
             loses_broker,
+            steps_clocks,
             broken: None,
             counts: Counts::default(),
         }
@@ -122,7 +138,8 @@ impl Watch {
     }
 
     /// A client takes a new job.
-    pub fn submitted(&mut self, job: &JobId, target: &Target, deadline: Instant) {
+    pub fn submitted(&mut self, client: usize, job: &JobId, target: &Target, deadline: Instant) {
+        self.clients.insert(job.clone(), client);
         let watched = WatchedJob {
             any: *target == Target::Any,
             all: *target == Target::All,
@@ -131,28 +148,87 @@ impl Watch {
             dispatched: false,
             posted: BTreeSet::new(),
             results: BTreeSet::new(),
+            holders: Vec::new(),
             ended: false,
+            acknowledged: false,
+            cancelled: false,
+            told: None,
         };
         self.jobs.insert(job.clone(), watched);
     }
 
     /// A client found the job in its store at its start.
-    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: bool) {
+    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
         if let Some(watched) = self.jobs.get_mut(job) {
+            watched.holders = dispatched.to_vec();
+            watched.deadline = deadline;
             watched.state = state;
-            watched.dispatched = dispatched;
+            watched.dispatched = !dispatched.is_empty();
             watched.ended = false;
         }
     }
 
     /// A client stores how far a job is.
-    pub fn progressed(&mut self, job: &JobId, state: JobState) {
+    pub fn progressed(&mut self, progress: &Progress) {
+        let Progress { job, state, .. } = progress;
+        let state = *state;
         let Some(watched) = self.jobs.get_mut(job) else {
             return self.fail(format!("progress of the unknown job {job}"));
         };
+        watched.holders.clone_from(&progress.dispatched);
+        let cancelled = watched.cancelled;
         let before = std::mem::replace(&mut watched.state, state);
+        if cancelled && state.is_final() && state != JobState::Cancelled {
+            self.fail(format!("job {job} was cancelled and became {state:?}"));
+        }
         if !may_follow(before, state) {
             self.fail(format!("job {job} was {before:?} and became {state:?}"));
+        }
+    }
+
+    /// A caller is told that its job is stored.
+    pub fn acknowledged(&mut self, job: &JobId, is_stored: bool) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.acknowledged = true;
+        }
+        if !is_stored {
+            self.fail(format!("job {job} is acknowledged before it is stored"));
+        }
+    }
+
+    /// A client's disk has that a job is cancelled.
+    pub fn cancellation_stored(&mut self, job: &JobId) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.cancelled = true;
+        }
+    }
+
+    /// Everything is over: what a client took is on its disk, with the end that its caller was told.
+    pub fn check_rest_of_client(&mut self, client: usize, rows: &ClientRows) {
+        let mut broken = Vec::new();
+        for (job, row) in &rows.0 {
+            if let Some(told) = self.jobs.get_mut(job).and_then(|watched| watched.told.take())
+                && told != row.progress.state
+            {
+                broken.push(format!("job {job} ended as {told:?} and is stored as {:?}", row.progress.state));
+            }
+            if let Some(watched) = self.jobs.get_mut(job) {
+                watched.acknowledged = false;
+            }
+        }
+        let of_client = |job: &JobId| self.clients.get(job) == Some(&client);
+        let lost = self.jobs.iter().find(|(job, watched)| watched.acknowledged && of_client(job));
+        if let Some((job, _)) = lost {
+            broken.push(format!("job {job} was acknowledged and is lost"));
+        }
+        broken.into_iter().for_each(|broken| self.fail(broken));
+    }
+
+    /// Everything is over: a worker has the jobs that it acknowledged.
+    pub fn check_rest_of_worker(&mut self, worker: &Identity, rows: &WorkerRows) {
+        let lost = self.accepted.iter().find(|(job, of)| of == worker && !rows.0.contains_key(job));
+        if let Some((job, _)) = lost.cloned() {
+            self.fail(format!("{worker} acknowledged job {job} and lost it"));
         }
     }
 
@@ -187,7 +263,15 @@ impl Watch {
     }
 
     /// A job ended for its client.
-    pub fn ended(&mut self, now: Instant, job: &JobId, outcome: &Outcome, alive_since: Instant) {
+    /// `stored` are workers whose results are on the client's disk.
+    pub fn ended(
+        &mut self,
+        now: Instant,
+        job: &JobId,
+        outcome: &Outcome,
+        alive_since: Instant,
+        stored: &BTreeSet<Identity>,
+    ) {
         let Some(watched) = self.jobs.get_mut(job) else {
             return self.fail(format!("the end of the unknown job {job}"));
         };
@@ -202,6 +286,16 @@ impl Watch {
             state => return self.fail(format!("job {job} ended as {state:?}")),
         };
         self.counts.ended[index] += 1;
+        watched.told = Some(outcome.state);
+        let is_named = |worker: &&Identity| {
+            watched.results.contains(*worker)
+                || stored.contains(*worker)
+                || outcome.missing.iter().any(|(missing, _)| missing == *worker)
+        };
+        let unnamed = watched.holders.iter().find(|worker| !is_named(worker)).cloned();
+        if let Some(worker) = unnamed {
+            return self.fail(format!("job {job} ended without a result of {worker} and does not name it"));
+        }
         let (deadline, dispatched) = (watched.deadline, watched.dispatched);
         let (results, posted) = (watched.results.clone(), watched.posted.clone());
         if now > deadline.max(alive_since) {
@@ -243,7 +337,8 @@ impl Watch {
         if self.cancelled.contains(&(job.clone(), worker.clone())) {
             self.fail(format!("job {job} starts on {worker}, which was told that it is cancelled"));
         }
-        if self.jobs.get(job).is_some_and(|watched| watched.deadline + UNDER_WAY_MAX < now) {
+        let is_late = self.jobs.get(job).is_some_and(|watched| watched.deadline + UNDER_WAY_MAX < now);
+        if is_late && !self.steps_clocks {
             self.fail(format!("job {job} starts on {worker} long after its deadline"));
         }
         let workers = self.starts.entry(job.clone()).or_default();
@@ -291,9 +386,9 @@ impl Watch {
         let keeps = |(worker, rows): (&Identity, &WorkerRows)| {
             rows.0.get(job).is_some_and(|row| row.payload.is_none()).then(|| worker.clone())
         };
-        // Of a job for all that was posted to two brokers nobody knows every worker.
+        // Of a job for all that was posted to two brokers nobody knows every worker, nor the other of two for any.
         if now < watched.deadline
-            && !(watched.all && self.loses_broker)
+            && !(self.loses_broker && (watched.all || watched.any && watched.posted.len() > 1))
             && let Some(worker) = workers.find_map(keeps)
         {
             self.fail(format!("job {job} is stored as cancelled, and {worker} still has it"));
@@ -309,6 +404,9 @@ impl Watch {
     pub fn worker_says(&mut self, worker: &Identity, message: &WorkerMessage, rows: &WorkerRows) {
         let WorkerMessage::Response(reply) = message else { return };
         let row = rows.0.get(&reply.job);
+        if reply.status == Status::ACCEPTED {
+            self.accepted.insert((reply.job.clone(), worker.clone()));
+        }
         if reply.status == Status::ACCEPTED && row.is_none() {
             self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
         }

@@ -15,8 +15,9 @@ use norfab_protocol::worker::{
 use norfab_protocol::{Event, EventType, Severity};
 
 use crate::client::{IDEMPOTENT, service};
+use crate::plant::Plant;
 use crate::scenario::{up_to, worker_name};
-use crate::store::{WorkerItem, WorkerRows, Writer};
+use crate::store::{WorkerItem, WorkerRows, Writer, seen};
 use crate::wire::Wire;
 use crate::world::{Occurrence, Peer, World, trace};
 
@@ -60,6 +61,8 @@ pub struct WorkerNode {
     pub frozen_until: Option<Instant>,
     /// What arrived while it was.
     inbox: VecDeque<Frames>,
+    /// What its host's wall clock is ahead, in seconds.
+    pub clock: i64,
     /// The connection.
     pub wire: Wire,
     writer: Writer<WorkerItem>,
@@ -77,6 +80,7 @@ impl WorkerNode {
             process: 0,
             frozen_until: None,
             inbox: VecDeque::new(),
+            clock: 0,
             wire: Wire::new(now),
             writer: Writer::default(),
             rows: WorkerRows::default(),
@@ -137,7 +141,8 @@ fn event(identity: &Identity, job: &JobId, kind: EventType, extras: Option<serde
 impl World {
     pub(crate) fn start_worker(&mut self, index: usize) {
         let now = self.agenda.now();
-        let worker = &mut self.workers[index];
+        let (plant, worker) = (self.plant, &mut self.workers[index]);
+        let clock = worker.clock;
         worker.process += 1;
         let mut config = WorkerConfig::new(worker.identity.clone(), service());
         config.max_concurrent_jobs = self.scenario.max_concurrent_jobs;
@@ -149,8 +154,13 @@ impl World {
             .filter(|row| row.payload.is_none())
             .map(|row| RestoredJob {
                 new: row.new.clone(),
-                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT,
-                remaining: (row.received + row.new.time_left.unwrap_or_default()).saturating_duration_since(now),
+                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT && plant != Some(Plant::BeginAgain),
+                remaining: {
+                    let time = row.new.time_left.unwrap_or_default();
+                    let deadline = seen(row.received + time, row.clock, clock).unwrap_or(now);
+                    let left = deadline.saturating_duration_since(now).min(time);
+                    if plant == Some(Plant::GiveMoreTime) { time } else { left }
+                },
                 attempts: row.attempts,
             })
             .collect();
@@ -176,7 +186,7 @@ impl World {
         for item in worker.writer.crash() {
             if written && let WorkerItem::Apply(operation, _) = item {
                 // Whether it is refused does not matter: nobody is there to be told.
-                if worker.rows.apply(now, &operation).is_ok()
+                if worker.rows.apply(now, worker.clock, &operation).is_ok()
                     && let WorkerStoreOperation::Finish { job, .. } = &operation
                 {
                     self.watch.result_stored(now, job, &worker.identity);
@@ -257,11 +267,18 @@ impl World {
                     machine.loaded(job, client, asked, loaded);
                 }
                 WorkerItem::Apply(operation, token) => {
-                    let outcome = worker.rows.apply(now, &operation);
+                    if self.plant == Some(Plant::ForgetDuplicates)
+                        && let WorkerStoreOperation::Insert(new) = &operation
+                    {
+                        worker.rows.0.remove(&new.job);
+                    }
+                    let outcome = worker.rows.apply(now, worker.clock, &operation);
                     if let (WorkerStoreOperation::Finish { job, .. }, Ok(())) = (&operation, &outcome) {
                         self.watch.result_stored(now, job, &worker.identity);
                     }
-                    if let Some(token) = token {
+                    if let Some(token) = token
+                        && self.plant != Some(Plant::AcknowledgeFirst)
+                    {
                         machine.stored(now, token, outcome);
                     }
                 }
@@ -303,7 +320,11 @@ impl World {
                     if let WorkerStoreOperation::Finish { job, ending, .. } = &operation {
                         self.watch.finishes(job, &worker.identity, *ending);
                     }
+                    let first = token.clone().filter(|_| self.plant == Some(Plant::AcknowledgeFirst));
                     worker.writer.push(WorkerItem::Apply(operation, token));
+                    if let (Some(token), Some(machine)) = (first, &mut worker.machine) {
+                        machine.stored(self.agenda.now(), token, Ok(()));
+                    }
                 }
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
                 WorkerOutput::Start(start) => self.start_task(index, start),

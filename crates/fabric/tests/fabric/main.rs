@@ -4,6 +4,7 @@ mod cancel;
 mod connection;
 mod decision;
 mod failures;
+mod questions;
 mod restart;
 mod roles;
 mod support;
