@@ -218,7 +218,7 @@ pub(super) struct Job {
     /// Workers that have the job although it is for another one: they were told that it is cancelled.
     turned_away: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
-    pub(super) awaited: BTreeSet<Identity>,
+    pub(super) to_come: BTreeSet<Identity>,
     /// Workers that were away when they were last asked for.
     pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
@@ -269,7 +269,7 @@ impl Job {
             cancel: None,
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
-            awaited: BTreeSet::new(),
+            to_come: BTreeSet::new(),
             away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
@@ -338,7 +338,7 @@ impl Job {
         self.lost.remove(worker);
         self.missing.remove(worker);
         self.away.remove(worker);
-        self.awaited.remove(worker);
+        self.to_come.remove(worker);
         // Who has a result had the job, also where no 201 said so.
         self.started.insert(worker.clone());
         self.completed.insert(worker.clone())
@@ -369,17 +369,17 @@ impl Job {
 
     /// Gives up workers that the broker was asked for with this target, does not know and does not expect any more. `true`: there
     /// were some.
-    pub(super) fn give_up_awaited(&mut self, target: &str, reached: &[Identity], expected: &[Identity]) -> bool {
-        if self.awaited.is_empty() || self.request.waits {
+    pub(super) fn give_up_absent(&mut self, target: &str, reached: &[Identity], expected: &[Identity]) -> bool {
+        if self.to_come.is_empty() || self.request.waits {
             return false;
         }
         let asked = Target::parse(target).names().unwrap_or_default();
         let is_gone = |worker: &&Identity| {
             asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
         };
-        let gone: Vec<Identity> = self.awaited.iter().filter(is_gone).cloned().collect();
+        let gone: Vec<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
         for worker in &gone {
-            self.awaited.remove(worker);
+            self.to_come.remove(worker);
             self.lose(worker.clone(), Lost::Unregistered);
         }
         !gone.is_empty()

@@ -98,8 +98,7 @@ impl Client {
         // for nobody says nothing.
         if job.dispatched().is_some() {
             job.note_absent(target, &workers);
-            if run.is_some() && job.request.target.as_str() != target && job.give_up_awaited(target, &workers, &absent)
-            {
+            if run.is_some() && job.request.target.as_str() != target && job.give_up_absent(target, &workers, &absent) {
                 self.complete_if_done(now, id);
             }
             return;
@@ -131,7 +130,7 @@ impl Client {
         for worker in absent.into_iter().chain(job.waited_for()) {
             if !workers.contains(&worker) && !unreached.contains(&worker) {
                 job.away.insert(worker.clone());
-                job.awaited.insert(worker.clone());
+                job.to_come.insert(worker.clone());
                 waited_for.push(worker.to_string());
                 workers.push(worker);
             }
@@ -253,7 +252,7 @@ impl Client {
             job.pushes.insert(worker.clone());
         }
         job.away.remove(&worker);
-        job.awaited.remove(&worker);
+        job.to_come.remove(&worker);
         let new = job.started.insert(worker.clone());
         let changed = !matches!(job.state, JobState::Started | JobState::Waiting | JobState::Cancelling);
         if changed {
@@ -353,7 +352,7 @@ impl Client {
             let went_before = job.posts > job.refusals + 1 || job.may_be_posted;
             if job.dispatched().is_some() || went_before || job.around.is_some() || !job.is_untouched() {
                 job.note_all_absent();
-                if body.retry.is_none() && broker_run.is_some() && job.give_up_awaited(&body.target, &[], &[]) {
+                if body.retry.is_none() && broker_run.is_some() && job.give_up_absent(&body.target, &[], &[]) {
                     self.complete_if_done(now, id);
                     return Ok(());
                 }
@@ -407,7 +406,7 @@ impl Client {
         if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
             // The worker never stored it, so it never ran there.
             if status == Status::NOT_FOUND {
-                job.awaited.remove(&worker);
+                job.to_come.remove(&worker);
                 job.posts_to.insert(worker.clone(), again + 1);
                 let message = job.post_to(now, Target::list([&worker]));
                 self.send(message);
