@@ -442,7 +442,9 @@ impl Run {
 
     /// Tells the job's client that it was cancelled: that may have been somebody else.
     fn announce_cancel(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
-        let body = tasks::cancelled_event(&self.runner, job, task, &tasks::reason(why));
+        let text = tasks::reason(why);
+        info!(job_uuid = %job, "worker {}: job {job} is {text}", self.runner.identity);
+        let body = tasks::cancelled_event(&self.runner, job, task, &text);
         if let Err(reason) = self.machine.announce_cancel(job, body) {
             debug!("worker {}: that job {job} is cancelled was not told: {reason}", self.runner.identity);
         }

@@ -88,14 +88,12 @@ pub enum Lost {
     Expired,
     /// The job was cancelled before it returned anything.
     Cancelled,
-    /// The job was cancelled, and the worker is away: it will be told when it returns.
+    /// The job was cancelled, and nobody says that the worker was told: it is away, and will be told when it returns.
     CancelUntold,
     /// The job was cancelled, and the worker was told but says nothing.
     CancelUnanswered,
     /// The deadline passed, and the worker was away when it was last asked about.
     Vanished,
-    /// The worker is not registered and is not expected any more: it never had the job.
-    Unregistered,
     /// The broker could not reach the worker: it is registered, but most likely about to be found gone.
     Unreached,
     /// The worker refused it.
@@ -112,7 +110,8 @@ impl fmt::Display for Lost {
             Self::Expired => formatter.write_str("no result before the deadline"),
             Self::Cancelled => formatter.write_str("cancelled"),
             Self::CancelUntold => formatter.write_str(
-                "cancelled, but the worker is away: it is told when it returns, if a client of this name runs then",
+                "cancelled, but the worker was not told: it is away and is told when it returns, if a client of this name runs \
+                 then, or the broker is that of Python NorFab, which hands no cancellations on",
             ),
             Self::CancelUnanswered => formatter.write_str(
                 "cancelled, but the worker has not confirmed it: it may go on (workers of Python NorFab do not know \
@@ -121,7 +120,6 @@ impl fmt::Display for Lost {
             Self::Vanished => {
                 formatter.write_str("the worker vanished: it was away when it was last asked, and so to the deadline")
             }
-            Self::Unregistered => formatter.write_str("it is not registered, so it does not have the job"),
             Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
             Self::Refused(reason) => write!(formatter, "refused: {reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
@@ -367,22 +365,30 @@ impl Job {
         }
     }
 
-    /// Gives up workers that the broker was asked for with this target, does not know and does not expect any more. `true`: there
-    /// were some.
-    pub(super) fn give_up_absent(&mut self, target: &str, reached: &[Identity], expected: &[Identity]) -> bool {
+    /// Workers that the broker was asked for with this target, does not know and does not expect any more are none of the job's:
+    /// it is as if they had been unknown from the beginning. Who has the job then; `None`: nothing changes.
+    pub(super) fn give_up_absent(
+        &mut self,
+        target: &str,
+        reached: &[Identity],
+        expected: &[Identity],
+    ) -> Option<Vec<Identity>> {
         if self.to_come.is_empty() || self.request.waits {
-            return false;
+            return None;
         }
         let asked = Target::parse(target).names().unwrap_or_default();
         let is_gone = |worker: &&Identity| {
             asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
         };
-        let gone: Vec<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
-        for worker in &gone {
-            self.to_come.remove(worker);
-            self.lose(worker.clone(), Lost::Unregistered);
+        let gone: BTreeSet<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
+        let left = self.dispatched.iter().flatten().filter(|worker| !gone.contains(*worker));
+        let left: Vec<Identity> = left.cloned().collect();
+        if gone.is_empty() || left.is_empty() {
+            return None;
         }
-        !gone.is_empty()
+        self.to_come.retain(|worker| !gone.contains(worker));
+        self.set_dispatched(Some(left.clone()));
+        Some(left)
     }
 
     /// The broker knows none of the workers that were asked.

@@ -98,8 +98,9 @@ impl Client {
         // for nobody says nothing.
         if job.dispatched().is_some() {
             job.note_absent(target, &workers);
-            if run.is_some() && job.request.target.as_str() != target && job.give_up_absent(target, &workers, &absent) {
-                self.complete_if_done(now, id);
+            if run.is_some() && job.request.target.as_str() != target {
+                let left = job.give_up_absent(target, &workers, &absent);
+                self.gave_up_absent(now, id, left);
             }
             return;
         }
@@ -160,6 +161,15 @@ impl Client {
             self.update(id.clone(), JobUpdate::Waits(format!("not registered at the moment: {names}")));
         }
         self.update(id.clone(), JobUpdate::Dispatched(workers));
+        if !self.complete_if_done(now, id) {
+            self.progress(id);
+        }
+    }
+
+    /// Fewer have the job than were waited for.
+    fn gave_up_absent(&mut self, now: Instant, id: &JobId, left: Option<Vec<Identity>>) {
+        let Some(left) = left else { return };
+        self.update(id.clone(), JobUpdate::Dispatched(left));
         if !self.complete_if_done(now, id) {
             self.progress(id);
         }
@@ -352,8 +362,11 @@ impl Client {
             let went_before = job.posts > job.refusals + 1 || job.may_be_posted;
             if job.dispatched().is_some() || went_before || job.around.is_some() || !job.is_untouched() {
                 job.note_all_absent();
-                if body.retry.is_none() && broker_run.is_some() && job.give_up_absent(&body.target, &[], &[]) {
-                    self.complete_if_done(now, id);
+                if body.retry.is_none()
+                    && broker_run.is_some()
+                    && let Some(left) = job.give_up_absent(&body.target, &[], &[])
+                {
+                    self.gave_up_absent(now, id, Some(left));
                     return Ok(());
                 }
                 if job.dispatched().is_none() {
