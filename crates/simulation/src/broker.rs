@@ -137,6 +137,9 @@ impl World {
         let (delay, now) = (self.delay(), self.agenda.now());
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_peer(now, delay), wire.epoch);
+        if self.comes_twice() {
+            self.agenda.at(at, Occurrence::ToPeer(peer, epoch, frames.clone()));
+        }
         self.agenda.at(at, Occurrence::ToPeer(peer, epoch, frames));
     }
 }

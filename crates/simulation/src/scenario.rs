@@ -81,6 +81,8 @@ pub struct Scenario {
     pub delay_max: Duration,
     /// Longest time of a batch in a store.
     pub store_delay_max: Duration,
+    /// How many of 1,000 messages arrive twice.
+    pub twice_per_mille: u32,
     /// How often of 1,000 the broker finds a peer's queue full.
     pub full_per_mille: u32,
 }
@@ -154,6 +156,7 @@ impl Scenario {
             faults,
             delay_max: Duration::from_millis(if random.bool() { 2 } else { 800 }),
             store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
+            twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
         }
     }

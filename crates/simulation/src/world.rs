@@ -396,7 +396,15 @@ impl World {
         let now = self.agenda.now();
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
+        if self.comes_twice() {
+            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames.clone()));
+        }
         self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
+    }
+
+    /// Whether a message arrives twice.
+    pub(crate) fn comes_twice(&mut self) -> bool {
+        self.random.u32(..1000) < self.scenario.twice_per_mille
     }
 
     pub(crate) fn delay(&mut self) -> Duration {
