@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use norfab_protocol::Target;
 use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, Progress,
@@ -197,10 +198,16 @@ impl World {
     }
 
     pub(crate) fn cancel(&mut self, index: usize) {
-        let (client, now) = (self.scenario.jobs[index].client, self.agenda.now());
-        if let Some(machine) = &mut self.clients[client].machine {
-            machine.cancel(now, &job_id(index), "cancelled by its caller".to_owned());
-            self.drain_client(client);
+        let planned = &self.scenario.jobs[index];
+        let (client, by, now) = (planned.client, planned.cancelled_by, self.agenda.now());
+        if let Some(machine) = &mut self.clients[by].machine {
+            let text = "cancelled by its caller".to_owned();
+            if by == client {
+                machine.cancel(now, &job_id(index), text);
+            } else {
+                machine.cancel_elsewhere(&job_id(index), service(), Target::All, text);
+            }
+            self.drain_client(by);
         }
     }
 

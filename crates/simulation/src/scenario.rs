@@ -32,6 +32,8 @@ pub struct PlannedJob {
     pub timeout: Duration,
     /// When its caller loses interest, if it does.
     pub cancelled_after: Option<Duration>,
+    /// Which client cancels it: its own or another one.
+    pub cancelled_by: usize,
 }
 
 /// Whose host.
@@ -101,8 +103,10 @@ impl Scenario {
                 (false, _) => Target::list((0..workers).filter(|_| random.bool()).map(worker_name)),
             };
             let longest = if random.bool() { TIMEOUT_MAX } else { Duration::from_secs(30) };
+            let client = random.usize(..clients);
             jobs.push(PlannedJob {
-                client: random.usize(..clients),
+                client,
+                cancelled_by: if random.u8(..4) == 0 { random.usize(..clients) } else { client },
                 at: up_to(random, SUBMITTED_UNTIL),
                 target,
                 fabric: random.u8(..4) > 0,

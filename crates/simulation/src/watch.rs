@@ -20,8 +20,8 @@ const SETTLED_AFTER: Duration = Duration::from_secs(25);
 /// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
 const POSTED_AFTER: Duration = Duration::from_secs(100);
 
-/// How long a message may be under way, which nobody counts: a worker that is frozen, or to which nothing arrives.
-const UNDER_WAY_MAX: Duration = Duration::from_secs(30);
+/// How long a message may be under way, which nobody counts: to a worker to which nothing arrives and that is frozen then.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(60);
 
 /// A job as its client sees it.
 #[derive(Debug)]
