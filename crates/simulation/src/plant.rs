@@ -46,7 +46,7 @@ impl Plant {
             Self::ForgetChoices => "and on another worker",
             Self::LoseResults => "is stored as complete without all its results",
             Self::ForgetCancellations => "was cancelled",
-            Self::GiveMoreTime => "long after its deadline",
+            Self::GiveMoreTime => "after the deadline that it came with",
             Self::LoseQuestions => "without the result that",
             Self::Oversleep => "after its deadline",
         }

@@ -371,6 +371,11 @@ impl World {
         let StartJob { job, attempt, request, .. } = start;
         trace!(self, "worker {index}: {job} runs");
         let again = request.task.as_str() == IDEMPOTENT && attempt > 1;
+        let row = self.workers[index].rows.0.get(&job);
+        let its_deadline = row.map(|row| row.received + row.new.time_left.unwrap_or_default());
+        if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
+            self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
+        }
         self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
             .map(|_| match self.random.u8(..5) {
