@@ -21,6 +21,8 @@ pub enum ClientState {
     Started,
     /// A worker asked and waits for an answer.
     WaitingClientInput,
+    /// Cancelled, and not every worker has confirmed that it ended there.
+    Cancelling,
     /// All workers delivered. Final.
     Completed,
     /// Refused or failed. Final.
@@ -33,12 +35,13 @@ pub enum ClientState {
 
 impl ClientState {
     /// All states, in the order of a job's life.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::New,
         Self::Submitting,
         Self::Dispatched,
         Self::Started,
         Self::WaitingClientInput,
+        Self::Cancelling,
         Self::Completed,
         Self::Failed,
         Self::Stale,
@@ -48,7 +51,12 @@ impl ClientState {
     /// Whether the state never changes again.
     pub fn is_final(self) -> bool {
         match self {
-            Self::New | Self::Submitting | Self::Dispatched | Self::Started | Self::WaitingClientInput => false,
+            Self::New
+            | Self::Submitting
+            | Self::Dispatched
+            | Self::Started
+            | Self::WaitingClientInput
+            | Self::Cancelling => false,
             Self::Completed | Self::Failed | Self::Stale | Self::Cancelled => true,
         }
     }
@@ -61,6 +69,7 @@ impl ClientState {
             Self::Dispatched => "DISPATCHED",
             Self::Started => "STARTED",
             Self::WaitingClientInput => "WAITING_CLIENT_INPUT",
+            Self::Cancelling => "CANCELLING",
             Self::Completed => "COMPLETED",
             Self::Failed => "FAILED",
             Self::Stale => "STALE",

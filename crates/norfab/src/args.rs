@@ -151,6 +151,8 @@ pub enum Command {
     },
     /// Show this client's jobs
     Jobs(JobsArgs),
+    /// Cancel a job of this client on all its workers
+    Cancel(CancelArgs),
     /// Show the workers that are registered
     Workers {
         /// Of this service only
@@ -219,6 +221,25 @@ pub struct RunArgs {
     /// The answer to questions of the task, as JSON: true, '"text"'
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub answer: Option<String>,
+    /// Wait for workers that are not registered, whoever they are, instead of failing at once
+    #[arg(long)]
+    pub wait_for_workers: bool,
+    /// Cancel the job on Ctrl-C and SIGTERM, without asking
+    #[arg(long, conflicts_with = "nowait")]
+    pub cancel_on_interrupt: bool,
+}
+
+/// A job to cancel.
+#[derive(Debug, ClapArgs)]
+pub struct CancelArgs {
+    /// The job
+    pub uuid: String,
+    /// Why, for all who look at the job later
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Option<String>,
+    /// How long to wait for its workers to confirm
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    pub wait: Duration,
 }
 
 /// Jobs of this client.

@@ -135,7 +135,8 @@ pub fn table(columns: &[&str], rows: &[Value]) {
     }
 }
 
-fn plain(value: &Value) -> String {
+/// A value as people read it, on one line.
+pub fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => printable(text).into_owned(),
         Value::Null => String::new(),
@@ -297,6 +298,7 @@ pub fn state(state: JobState) -> &'static str {
         JobState::Completed => "COMPLETED",
         JobState::Failed => "FAILED",
         JobState::Stale => "STALE",
+        JobState::Cancelling => "CANCELLING",
         JobState::Cancelled => "CANCELLED",
     }
 }

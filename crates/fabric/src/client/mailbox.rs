@@ -72,6 +72,7 @@ impl Mailbox {
                 }
                 JobUpdate::Stream(bytes) => inner.stream_bytes += bytes.len(),
                 JobUpdate::Stored
+                | JobUpdate::Waits(_)
                 | JobUpdate::Dispatched(_)
                 | JobUpdate::Accepted(_)
                 | JobUpdate::Question(..)

@@ -13,6 +13,7 @@ use norfab_protocol::client::{
     SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
+use norfab_protocol::target::Target;
 use norfab_protocol::worker::Class;
 use norfab_protocol::{Identity, JobId, ServiceName};
 use norfab_transport::{DealerLink, LinkError};
@@ -71,6 +72,16 @@ pub(super) enum ClientCommand {
         job: JobId,
         by: String,
         reason: Option<String>,
+        /// Whether there is such an unfinished job.
+        known: oneshot::Sender<bool>,
+    },
+    /// Tells workers that a job of another client is cancelled.
+    CancelElsewhere {
+        job: JobId,
+        service: ServiceName,
+        target: Target,
+        by: String,
+        reason: Option<String>,
     },
     Management {
         id: JobId,
@@ -86,6 +97,10 @@ pub(super) enum ClientCommand {
     Stop {
         flush_by: Instant,
     },
+}
+
+fn cancel_text(by: &str, reason: Option<&str>) -> String {
+    norfab_protocol::body::cancel_text(by, &SystemClock::ctime(), reason)
 }
 
 /// What the store's thread hands back.
@@ -358,7 +373,7 @@ impl Run {
                 }
             }
             ClientCommand::Watch { job, mailbox, known } => {
-                let active = self.machine.state(&job).is_some();
+                let active = self.machine.state(&job).is_some() && !self.machine.end_was_told(&job);
                 if active {
                     for (worker, question) in self.machine.open_questions(&job) {
                         mailbox.put(JobUpdate::Question(worker.clone(), question.clone()));
@@ -372,7 +387,14 @@ impl Run {
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
-            ClientCommand::Cancel { job, by, reason } => self.machine.cancel(SystemClock::now(), &job, &by, reason),
+            ClientCommand::Cancel { job, by, reason, known } => {
+                let text = cancel_text(&by, reason.as_deref());
+                // Who asked may have gone.
+                known.send(self.machine.cancel(SystemClock::now(), &job, text)).ok();
+            }
+            ClientCommand::CancelElsewhere { job, service, target, by, reason } => {
+                self.machine.cancel_elsewhere(&job, service, target, cancel_text(&by, reason.as_deref()));
+            }
             ClientCommand::Management { id, service, request, deadline, answer } => {
                 self.management.insert(id.clone(), answer);
                 self.machine.management(id, service, &request, deadline);

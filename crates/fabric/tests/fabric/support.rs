@@ -117,7 +117,7 @@ impl Fabric {
         Box::new(Dealer::connect(&self.context, &self.endpoint, name.as_bytes(), options).expect("a dealer"))
     }
 
-    fn database(&self, name: &str) -> PathBuf {
+    pub fn database(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.db"))
     }
 
@@ -183,6 +183,12 @@ impl Fabric {
         store.statistics().expect("statistics").total_jobs()
     }
 
+    pub async fn stored_state(&self, worker: &str, job: &norfab_protocol::JobId) -> Option<norfab_jobs::WorkerState> {
+        use norfab_jobs::WorkerStore;
+        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        store.job(job).expect("it can be read").map(|details| details.job.state)
+    }
+
     pub async fn stop(mut self) {
         for (_, worker) in std::mem::take(&mut self.workers) {
             worker.stop(Duration::from_secs(1)).await;
@@ -232,6 +238,7 @@ fn service() -> Service {
         .task(Task::new("ask", "Asks.", async |context: TaskContext, NoInput {}| {
             Ok(context.ask(Question::new("proceed?")).await?)
         }))
+        .task(Task::new("again", "May run twice.", async |_: TaskContext, NoInput {}| Ok(json!("done"))).idempotent())
         .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
             context.cancelled().cancelled().await;
             Ok(json!("ended early"))

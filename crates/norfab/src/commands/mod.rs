@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod broker_key;
+mod cancel;
 mod demo;
 mod files;
 mod health;
@@ -66,6 +67,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
             mmi::run(global, &service, &task, &arguments, timeout).await
         }
         Command::Files { command } => files::run(global, command).await,
+        Command::Cancel(words) => cancel::run(global, words).await,
         Command::Jobs(words) => jobs::run(global, words).await,
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
         Command::Health { services, timeout } => health::run(global, &services, timeout).await,

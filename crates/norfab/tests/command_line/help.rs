@@ -25,6 +25,7 @@ fn every_command_has_help_with_its_own_options_first() {
             "mmi",
             "files",
             "jobs",
+            "cancel",
             "workers",
             "health",
             "tasks",

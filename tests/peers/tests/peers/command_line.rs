@@ -79,6 +79,25 @@ fn commands_work_with_a_python_broker() {
     }
 }
 
+#[test]
+fn a_job_on_python_workers_is_cancelled_here_and_says_that_they_go_on() {
+    for (broker, why) in [
+        (Side::Ours, "workers of Python NorFab do not know cancellations"),
+        (Side::Python(Release::ALL[1]), "which hands no cancellations on"),
+    ] {
+        let roles = Roles { broker, worker: Side::Python(Release::ALL[1]), ..Roles::all(Side::Ours) };
+        let fabric = Fabric::start(roles, Security::Curve);
+        let submitted = ["run", "dummy", "slow", "seconds:=60", "--workers", "dummy-1", "--nowait"];
+        let submitted = fabric.site.run_norfab(submitted);
+        let id = String::from_utf8_lossy(&submitted.stdout).trim().to_owned();
+        let output = fabric.site.run_norfab(["cancel", &id, "--reason", "typo", "--json"]);
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        let said = json_of(&output);
+        assert!(said["errors"][0].as_str().is_some_and(|text| text.ends_with(": typo")), "{said}");
+        assert!(said["workers"]["dummy-1"].as_str().is_some_and(|text| text.contains(why)), "{said}");
+    }
+}
+
 fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }

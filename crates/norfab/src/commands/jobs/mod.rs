@@ -44,7 +44,7 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     }
 }
 
-fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
+pub(super) fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     let path = folder.join(FILE_NAME);
     if !path.exists() {
         return Ok(None);
@@ -53,7 +53,7 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
 }
 
 /// As [`open`]; what cannot be read is told, and hides nothing else.
-fn readable(folder: &Path) -> Option<SqliteClientStore> {
+pub(super) fn readable(folder: &Path) -> Option<SqliteClientStore> {
     open(folder).unwrap_or_else(|failure| {
         printer::warning(&failure.text);
         None
@@ -200,7 +200,7 @@ async fn one(
     Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
 }
 
-fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
+pub(super) fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
     let Some(mut store) = open(folder)? else { return Ok(None) };
     store.job(id).map_err(Failure::configuration)
 }
@@ -217,7 +217,7 @@ async fn watch(folder: &Path, id: &JobId, wait: Duration) -> Result<(), Failure>
 }
 
 /// How often the database of another process is looked at.
-const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Lets the client that has an unfinished job ask for it, and answer what its workers ask.
 async fn settle(
