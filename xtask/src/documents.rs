@@ -32,6 +32,7 @@ pub fn check() -> Result<(), Failure> {
             }
         }
     }
+    wrong.extend(missing_tests()?);
     // The README's first command, and the binary that is asked about the others.
     println!("building the norfab command, whose commands are checked");
     run_quietly(&mut cargo(["build", "--quiet", "--locked", "--package", "norfab", "--bin", "norfab"]))?;
@@ -53,6 +54,28 @@ pub fn check() -> Result<(), Failure> {
         return Ok(());
     }
     Err(format!("documents that are not true:\n  {}", wrong.join("\n  ")))
+}
+
+/// The page that maps cases to tests.
+const RELIABILITY: &str = "docs/reliability.md";
+
+/// Shortest name that can only be a test's: other names on that page are shorter.
+const TEST_NAME_MIN: usize = 26;
+
+/// Tests that the page about reliability names and that are not there.
+fn missing_tests() -> Result<Vec<String>, Failure> {
+    let read =
+        |file: &str| fs::read_to_string(root().join(file)).map_err(|error| format!("cannot read {file}: {error}"));
+    let page = read(RELIABILITY)?;
+    let mut sources = String::new();
+    for file in tracked_files()?.iter().filter(|file| file.ends_with(".rs")) {
+        sources += &read(file)?;
+    }
+    let is_test =
+        |word: &&str| word.len() >= TEST_NAME_MIN && word.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '_'));
+    let named = page.split('`').skip(1).step_by(2).filter(is_test);
+    let missing = named.filter(|name| !sources.contains(&format!("fn {name}(")));
+    Ok(missing.map(|name| format!("{RELIABILITY}: there is no test {name}")).collect())
 }
 
 /// Whether a line of a code block runs our binary, by name or by path.

@@ -6,6 +6,7 @@
 mod bench;
 mod documents;
 mod duplicates;
+mod faults;
 mod fuzz;
 mod licences;
 mod metadata;
@@ -31,6 +32,11 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("documents", "", "documents name commands and files that exist"),
     ("peers", "", "make the Python environments of the peer tests in target/peers"),
     ("bench", "[--quick] [--json] [FIGURE...]", "our figures beside those of Python NorFab, in one run"),
+    (
+        "faults",
+        "[--quick] [--json] [--python] [--rounds N] [--seed N] [FAULT...]",
+        "real faults under a running fabric, and what became of its jobs",
+    ),
     ("simulate", "[--seeds N] [--first S] [ARGUMENT...]", "the seeded simulation of all three roles"),
     ("fuzz", "[TARGET] [--seconds N]", "fuzz one target, or each in turn"),
 ];
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         "documents" => no_arguments(&arguments).and_then(|()| documents::check()),
         "peers" => no_arguments(&arguments).and_then(|()| peers::make()),
         "bench" => bench::run(&arguments),
+        "faults" => faults::run(&arguments),
         "simulate" => simulate::run(&arguments),
         "fuzz" => fuzz::run(&arguments),
         "help" | "--help" | "-h" => {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::process::{cargo, run, target, works};
-use crate::{Failure, documents, duplicates, licences, peers, sources};
+use crate::{Failure, documents, duplicates, licences, peers, simulate, sources};
 
 /// A step of the test command.
 struct Step {
@@ -25,6 +25,7 @@ const STEPS: &[Step] = &[
     Step { name: "documents", what: "commands and links in documents", run: documents::check },
     Step { name: "rustdoc", what: "documentation of the code", run: rustdoc },
     Step { name: "peers", what: "Python environments", run: peers::make },
+    Step { name: "simulation", what: "10,000 seeds of the simulation", run: simulate::check },
     Step { name: "doctests", what: "tests in the documentation", run: doctests },
     Step { name: "tests", what: "tests", run: tests },
 ];

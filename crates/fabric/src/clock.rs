@@ -1,6 +1,7 @@
 //! The one file that reads clocks. Monotonic time for liveness, hold times, retries and deadlines; wall time only in what
 //! people read and in what a database keeps across restarts.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use jiff::Zoned;
@@ -29,6 +30,14 @@ impl SystemClock {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
     }
 
+    /// Unix seconds that go on steadily from what the wall clock said when this was first asked: for deadlines that a database keeps, which
+    /// must not move when somebody sets the clock.
+    pub(crate) fn steady_unix() -> f64 {
+        static BEGIN: OnceLock<(Instant, f64)> = OnceLock::new();
+        let (begin, unix) = BEGIN.get_or_init(|| (Instant::now(), Self::unix()));
+        unix + begin.elapsed().as_secs_f64()
+    }
+
     /// Local time for events: `30-Nov-2026 00:33:08.011`.
     pub fn event_timestamp() -> String {
         Zoned::now().strftime("%d-%b-%Y %H:%M:%S%.3f").to_string()
@@ -45,6 +54,15 @@ impl SystemClock {
             Ok(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
             Err(_) => String::new(),
         }
+    }
+
+    /// Reads local time as Python peers write it down, `Mon Nov 30 00:33:08 2026` or `2026-11-30 00:35:35`; `None` for anything
+    /// else.
+    pub fn unix_of_local(text: &str) -> Option<f64> {
+        let forms = ["%a %b %d %H:%M:%S %Y", "%Y-%m-%d %H:%M:%S"];
+        let read = |form| jiff::civil::DateTime::strptime(form, text).ok();
+        let local = forms.into_iter().find_map(read)?.to_zoned(jiff::tz::TimeZone::system()).ok()?;
+        Some(local.timestamp().as_second() as f64)
     }
 
     /// UTC with microseconds: `2026-11-30T00:35:35.365206Z`.
@@ -82,5 +100,15 @@ mod tests {
         assert_eq!(SystemClock::ctime().len(), "Mon Nov 30 00:33:08 2026".len());
         assert_eq!(SystemClock::utc().len(), "2026-11-30T00:35:35.365206Z".len());
         assert_eq!(SystemClock::ctime_of(f64::MAX), "");
+    }
+
+    #[test]
+    fn times_that_were_written_down_are_read_back() {
+        for unix in [0.0, 1_796_038_331.0, 1_785_628_801.0] {
+            assert_eq!(SystemClock::unix_of_local(&SystemClock::ctime_of(unix)), Some(unix));
+        }
+        let both = ["Tue Dec  1 09:05:07 2026", "2026-12-01 09:05:07"].map(SystemClock::unix_of_local);
+        assert!(both[0].is_some() && both[0] == both[1], "{both:?}");
+        assert_eq!(SystemClock::unix_of_local("yesterday"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{Retention, Store};
+use norfab_jobs::Store;
 use tracing::warn;
 
 use crate::clock::SystemClock;
@@ -40,7 +40,7 @@ impl Pruning {
 
 /// Forgets a bounded number of jobs, on the store's thread. `true`: there are more.
 pub(crate) fn step<S: Store + ?Sized>(store: &mut S) -> bool {
-    match store.prune(&Retention::default(), SystemClock::unix()) {
+    match store.prune(&store.retention(), SystemClock::unix()) {
         Ok(pruned) => pruned.more,
         Err(error) => {
             warn!("old jobs are not forgotten: {error}");

@@ -70,6 +70,9 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
     /// Hands operations over if somebody waits for one of them, or they have gathered for a while: each time costs a wake-up
     /// of the store's thread. Now and then it says how many failed.
     pub(crate) fn gather(&mut self, now: Instant) -> Submitted {
+        for news in self.writer.take_news() {
+            warn!("{}: {news}", self.who);
+        }
         if let Some(failed) = self.failures.news(now, || self.writer.statistics()) {
             error!("{}: {failed}", self.who);
         }

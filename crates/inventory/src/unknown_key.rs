@@ -8,9 +8,12 @@ use crate::section::{Origin, Section};
 use crate::topology::{TOPOLOGY_KEYS, WORKER_KEYS};
 use crate::warning::{Warning, WarningKind};
 
-/// Keys at the top that are left in peace beside the sections: `jinja2_filters` is read by Python NorFab's workers, and what begins with
-/// `x-` is for anchors.
-const ALSO_KNOWN: &str = "jinja2_filters";
+/// Keys at the top that are left in peace beside the sections: `jobs` is ours, `jinja2_filters` is read by Python NorFab's workers, and
+/// what begins with `x-` is for anchors.
+const ALSO_KNOWN: [&str; 2] = ["jobs", "jinja2_filters"];
+
+/// The keys of the `jobs` section.
+const JOBS_KEYS: &[&str] = &["retention_days", "retention_jobs", "retention_bytes"];
 
 /// The beginning of keys at the top that hold anchors.
 const ANCHORS: &str = "x-";
@@ -40,11 +43,15 @@ pub(crate) fn unknown_keys(origin: Origin<'_>, root: &Map<String, Value>) -> Vec
 
 fn all_unknown_keys(origin: Origin<'_>, root: &Map<String, Value>) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let at_top = root.keys().filter(|key| *key != ALSO_KNOWN && !key.starts_with(ANCHORS));
+    let at_top = root.keys().filter(|key| !ALSO_KNOWN.contains(&key.as_str()) && !key.starts_with(ANCHORS));
     add(origin, &KeyPath::root(), at_top, &SECTIONS, &mut warnings);
     let path = KeyPath::root().key("broker");
     if let Some(Value::Object(entries)) = root.get("broker") {
         add(origin, &path, entries.keys(), BROKER_KEYS, &mut warnings);
+    }
+    let path = KeyPath::root().key("jobs");
+    if let Some(Value::Object(entries)) = root.get("jobs") {
+        add(origin, &path, entries.keys(), JOBS_KEYS, &mut warnings);
     }
     let path = KeyPath::root().key("topology");
     let Some(Value::Object(entries)) = root.get("topology") else { return warnings };

@@ -143,14 +143,15 @@ fn keys_that_nobody_reads_are_warned_about_with_the_key_that_was_meant() {
                  jinja2_filters: {}\nx-common: &a {b: 1}\n";
     assert_eq!(told(known), Vec::<String>::new());
     let warnings = told(
-        "broker:\n  endpiont: tcp://a:1\n  port: 1\ntopology:\n  worker: [a]\n  workers:\n    - b: {dependson: [a]}\nworker: {}\n",
+        "broker:\n  endpiont: tcp://a:1\n  port: 1\njobs:\n  retention_day: 1\ntopology:\n  worker: [a]\n  workers:\n    - b: {dependson: [a]}\nworker: {}\n",
     );
     let expected = [
-        "inventory.yaml:8: worker: not a known key, it has no effect: did you mean workers?",
+        "inventory.yaml:10: worker: not a known key, it has no effect: did you mean workers?",
         "inventory.yaml:2: broker.endpiont: not a known key, it has no effect: did you mean endpoint?",
         "inventory.yaml:3: broker.port: not a known key, it has no effect: known are endpoint, zmq_auth, shared_key, curve_public_key, ip_allowlist",
-        "inventory.yaml:5: topology.worker: not a known key, it has no effect: did you mean workers?",
-        "inventory.yaml:7: topology.workers[0].b.dependson: not a known key, it has no effect: did you mean depends_on?",
+        "inventory.yaml:5: jobs.retention_day: not a known key, it has no effect: did you mean retention_days?",
+        "inventory.yaml:7: topology.worker: not a known key, it has no effect: did you mean workers?",
+        "inventory.yaml:9: topology.workers[0].b.dependson: not a known key, it has no effect: did you mean depends_on?",
     ];
     assert_eq!(warnings.len(), expected.len(), "{warnings:?}");
     for (warning, expected) in warnings.iter().zip(expected) {

@@ -21,6 +21,8 @@ pub enum ClientState {
     Started,
     /// A worker asked and waits for an answer.
     WaitingClientInput,
+    /// Cancelled, and not every worker has confirmed that it ended there.
+    Cancelling,
     /// All workers delivered. Final.
     Completed,
     /// Refused or failed. Final.
@@ -33,12 +35,13 @@ pub enum ClientState {
 
 impl ClientState {
     /// All states, in the order of a job's life.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::New,
         Self::Submitting,
         Self::Dispatched,
         Self::Started,
         Self::WaitingClientInput,
+        Self::Cancelling,
         Self::Completed,
         Self::Failed,
         Self::Stale,
@@ -48,7 +51,12 @@ impl ClientState {
     /// Whether the state never changes again.
     pub fn is_final(self) -> bool {
         match self {
-            Self::New | Self::Submitting | Self::Dispatched | Self::Started | Self::WaitingClientInput => false,
+            Self::New
+            | Self::Submitting
+            | Self::Dispatched
+            | Self::Started
+            | Self::WaitingClientInput
+            | Self::Cancelling => false,
             Self::Completed | Self::Failed | Self::Stale | Self::Cancelled => true,
         }
     }
@@ -61,6 +69,7 @@ impl ClientState {
             Self::Dispatched => "DISPATCHED",
             Self::Started => "STARTED",
             Self::WaitingClientInput => "WAITING_CLIENT_INPUT",
+            Self::Cancelling => "CANCELLING",
             Self::Completed => "COMPLETED",
             Self::Failed => "FAILED",
             Self::Stale => "STALE",
@@ -173,6 +182,10 @@ impl Operation for ClientOperation {
                 Self::Event { body, .. } => body.len(),
             }
     }
+
+    fn begins_a_job(&self) -> bool {
+        matches!(self, Self::Insert(_))
+    }
 }
 
 /// A job with all that came for it.
@@ -206,6 +219,10 @@ pub trait ClientStore: Store<Operation = ClientOperation> {
     /// Unfinished jobs, the earliest submitted first, with bodies, after the end of the page before: for recovery, and for a
     /// queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`].
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError>;
+
+    /// Unfinished jobs whose deadline is before a time in Unix seconds, with bodies. At most `limit` and
+    /// [`crate::LISTED_JOBS_MAX`].
+    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError>;
 
     /// A job with results and events.
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError>;

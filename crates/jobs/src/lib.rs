@@ -10,7 +10,7 @@
 //! 2. [`store`]: the trait that all stores share, and what an operation may answer.
 //! 3. [`sqlite`]: one file per client or worker. [`memory`]: the same for tests and simulations.
 //! 4. [`writer`]: the one thread that owns a store, commits in groups and confirms.
-//! 5. [`retention`]: what is forgotten, and when.
+//! 5. [`retention`]: what is forgotten, and when. [`python`]: databases that Python NorFab left.
 //!
 //! What a confirmation means: the operation survives the death of the process (kill -9 included). A few small operations are
 //! noted in a journal beside the database first, `jobs.db-noted`, and go into it many at a time, and when there is a pause.
@@ -23,6 +23,7 @@ pub mod client;
 mod course;
 pub mod error;
 pub mod memory;
+pub mod python;
 pub mod retention;
 pub mod sqlite;
 pub mod store;
@@ -33,7 +34,7 @@ pub use client::{ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, 
 pub use error::{OperationError, StoreError};
 pub use memory::{MemoryClientStore, MemoryWorkerStore};
 pub use retention::{Pruned, Retention};
-pub use sqlite::{DamagedFile, SetAside, SqliteClientStore, SqliteWorkerStore};
+pub use sqlite::{DamagedFile, Kept, SetAside, SqliteClientStore, SqliteWorkerStore};
 pub use store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Operation, Outcome, Page, PageEnd, Statistics, Store};
 pub use worker::{WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore};
 pub use writer::{

@@ -2,13 +2,14 @@
 //!
 //! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
 //! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
-//! tables and the queries, `blob` what may be large.
+//! tables and the queries, `blob` what may be large. `replaced` sees to files that somebody else removes.
 
 mod blob;
 mod client;
 mod journal;
 mod open;
 mod record;
+mod replaced;
 mod rows;
 mod store;
 mod worker;
@@ -17,17 +18,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, Row};
 
-pub use client::SqliteClientStore;
-pub use open::{DamagedFile, SetAside};
-pub use worker::SqliteWorkerStore;
+pub use client::{ClientJobs, SqliteClientStore};
+pub use open::{DamagedFile, Kept, SetAside};
+pub use store::{Schema, SqliteStore};
+pub use worker::{SqliteWorkerStore, WorkerJobs};
 
 use crate::error::StoreError;
 use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};
 use crate::store::Statistics;
+
+use open::{BUSY_TIMEOUT, Sharing};
+use replaced::Files;
 
 /// Name of the file in the folder of a client or worker. The file that Python peers keep there has another name.
 pub const FILE_NAME: &str = "jobs.db";
@@ -36,8 +42,15 @@ pub const FILE_NAME: &str = "jobs.db";
 /// back takes milliseconds.
 const CHECKPOINT_PAGES: usize = 1000;
 
+/// Bytes of the log above which it is cut off once it is written back: one large result makes it as long as it is, and it would
+/// stay so. Small logs are kept, as writing into a file that is there costs less.
+pub const LOG_BYTES_MAX: u64 = 8 << 20;
+
 /// Bytes that one step of pruning frees, so that the writer is soon back at its queue.
 const PRUNED_BYTES_MAX: u64 = 64 << 20;
+
+/// What a job takes beside its payloads, about.
+const ROW_BYTES: u64 = 400;
 
 /// Free pages are given back to the file system when they are more than one in so many: fewer are soon used again.
 const FREE_PAGES_DIVISOR: u64 = 8;
@@ -48,7 +61,10 @@ const FREE_PAGES_KEPT: u64 = 256;
 /// An open database: what client and worker stores have in common.
 struct Database {
     connection: Connection,
+    sharing: Sharing,
     path: PathBuf,
+    /// Which files these are.
+    files: Files,
     set_aside: Option<SetAside>,
     /// Pages in the log, as SQLite told after the last commit.
     log_pages: Arc<AtomicUsize>,
@@ -123,7 +139,26 @@ impl Database {
         }
         // Readers of other processes may hold part of the log back; it is tried again when the log has grown as much again.
         self.pages_written_back = pages;
-        self.number("PRAGMA wal_checkpoint(PASSIVE)").map(|_| ())
+        self.number("PRAGMA wal_checkpoint(PASSIVE)")?;
+        if self.log_is_long() { self.cut_log() } else { Ok(()) }
+    }
+
+    /// Whether the log is longer than [`LOG_BYTES_MAX`].
+    fn log_is_long(&self) -> bool {
+        self.log_pages.load(Ordering::Relaxed) as u64 * self.page_bytes > LOG_BYTES_MAX
+    }
+
+    /// Writes the log back and leaves an empty one. Where another process reads, it stays as it is: nobody is waited for.
+    fn cut_log(&mut self) -> Result<(), StoreError> {
+        let timeout = |time| self.connection.busy_timeout(time).map_err(|error| self.error(error));
+        timeout(Duration::ZERO)?;
+        let busy = self.number("PRAGMA wal_checkpoint(TRUNCATE)");
+        timeout(BUSY_TIMEOUT)?;
+        if busy? == 0 {
+            self.log_pages.store(0, Ordering::Relaxed);
+            self.pages_written_back = 0;
+        }
+        Ok(())
     }
 
     fn error(&self, error: rusqlite::Error) -> StoreError {
@@ -202,6 +237,34 @@ impl Database {
         self.counts.by_state = None;
         self.shrink()?;
         Ok(pruned)
+    }
+
+    /// What pruning would remove. Bytes are those of payloads and a little for each row, as nothing is tried.
+    fn plan(&self, tables: &[&str], retention: &Retention, now: f64) -> rusqlite::Result<Pruned> {
+        let connection = &self.connection;
+        let sizes: String = tables
+            .iter()
+            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE job = number)"))
+            .collect();
+        let sql = format!(
+            "SELECT finished, ifnull(length(body), 0) {sizes} FROM job WHERE finished IS NOT NULL ORDER BY number"
+        );
+        let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
+        let mut bytes = live_bytes(connection, self.page_bytes)?;
+        let mut planned = Pruned::default();
+        let mut select = connection.prepare(&sql)?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            if !retention.ends(row.get(0)?, now, kept, bytes) {
+                break;
+            }
+            let of_job = row.get::<_, f64>(1)? as u64 + ROW_BYTES;
+            kept -= 1;
+            bytes = bytes.saturating_sub(of_job);
+            planned.jobs += 1;
+            planned.bytes += of_job;
+        }
+        Ok(planned)
     }
 
     /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back.

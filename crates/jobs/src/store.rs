@@ -20,6 +20,9 @@ pub type Outcome = Result<(), OperationError>;
 pub trait Operation: Send + 'static {
     /// About how many bytes it holds; queues and batches are bounded by it.
     fn bytes(&self) -> usize;
+
+    /// Whether it begins a job. Whoever begins one is told when it is not stored; all other changes have happened already.
+    fn begins_a_job(&self) -> bool;
 }
 
 /// A job database.
@@ -51,6 +54,16 @@ pub trait Store: Send {
 
     /// The damaged file that was set aside, or of which a copy was, when the store was opened.
     fn set_aside(&self) -> Option<&SetAside>;
+
+    /// What [`Store::prune`] should keep.
+    fn retention(&self) -> Retention {
+        Retention::default()
+    }
+
+    /// What people should know of that happened since the last time: a file that was removed while it was in use.
+    fn take_news(&mut self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Where a page ends: a time, and among jobs of the same time an id.

@@ -137,6 +137,10 @@ impl Operation for WorkerOperation {
                 Self::Event { body, .. } => body.len(),
             }
     }
+
+    fn begins_a_job(&self) -> bool {
+        matches!(self, Self::Insert(_))
+    }
 }
 
 /// A job with all that belongs to it.

@@ -2,17 +2,20 @@
 //!
 //! Owners hand operations over and go on; the thread takes all that has gathered, commits once and confirms. What depends
 //! on an operation (a POST, a 201, a result) leaves when its confirmation comes. A slow disk delays confirmations and
-//! nothing else; a full disk makes them failures until there is space again.
+//! nothing else; a full disk makes them failures until there is space again. New jobs are refused then; what happened to others is
+//! kept, in bounds, and stored when there is space.
+
+mod writing;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::client::ClientStore;
-use crate::error::{OperationError, StoreError};
+use crate::error::StoreError;
 use crate::sqlite::SetAside;
 use crate::store::{Operation, Outcome, Store};
 use crate::worker::WorkerStore;
@@ -26,6 +29,9 @@ pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Most queries that wait for the thread.
 pub const QUEUE_QUERIES_MAX: usize = 1024;
 
+/// News that wait for the owner: more than these say nothing new.
+const NEWS_MAX: usize = 16;
+
 /// Most operations in one commit, so that the first of them is not kept waiting by the last.
 pub const BATCH_OPERATIONS_MAX: usize = 512;
 
@@ -35,9 +41,6 @@ pub const GATHER_TIME: Duration = Duration::from_millis(5);
 
 /// How long the thread has nothing to do before it settles its store: other processes then read what it holds.
 pub const SETTLE_TIME: Duration = Duration::from_millis(100);
-
-/// How soon a store that could not be settled, for want of space, is tried again.
-const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 /// Operations that nobody waits for that are committed, or handed over, without further gathering.
 pub const GATHER_OPERATIONS: usize = 256;
@@ -100,7 +103,7 @@ pub struct WriterStatistics {
     pub stored: u64,
     /// Operations that were refused one by one: duplicates, late progress.
     pub refused: u64,
-    /// Operations that failed with their whole transaction: a full disk.
+    /// New jobs that were not stored, and other changes that were given up because too many wait for space.
     pub failed: u64,
     /// Times that tidying up failed: the log of the database grows until it succeeds.
     pub tidy_failures: u64,
@@ -162,9 +165,10 @@ pub fn spawn<S: ?Sized + Store + 'static, Token: Send + 'static>(
         .spawn(move || {
             let end = EndOfThread(of_thread);
             let told = match open() {
-                Ok(store) => {
+                Ok(mut store) => {
+                    end.0.tell(store.take_news());
                     let told = opened.send(Ok(store.set_aside().cloned()));
-                    run(&end.0, store, confirm);
+                    writing::run(&end.0, store, confirm);
                     told
                 }
                 Err(error) => opened.send(Err(error)),
@@ -231,6 +235,14 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
     /// The damaged file that was set aside when the store was opened: tell people.
     pub fn set_aside(&self) -> Option<&SetAside> {
         self.set_aside.as_ref()
+    }
+
+    /// What people should know of that happened since the last time.
+    pub fn take_news(&self) -> Vec<String> {
+        if !self.shared.has_news.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.shared.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What the thread did so far.
@@ -327,10 +339,24 @@ struct Counters {
     tidy_failures: AtomicU64,
 }
 
+impl Counters {
+    /// Counts a commit.
+    fn count(&self, outcomes: &[Outcome]) {
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        for outcome in outcomes {
+            let counter = if outcome.is_ok() { &self.stored } else { &self.refused };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 struct Shared<S: ?Sized + Store, Token> {
     queue: Mutex<Queue<S, Token>>,
     filled: Condvar,
     counters: Counters,
+    /// What the owner should tell.
+    news: Mutex<Vec<String>>,
+    has_news: AtomicBool,
 }
 
 impl<S: ?Sized + Store, Token> Shared<S, Token> {
@@ -348,7 +374,20 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
             }),
             filled: Condvar::new(),
             counters: Counters::default(),
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
         }
+    }
+
+    fn tell(&self, news: Vec<String>) {
+        if news.is_empty() {
+            return;
+        }
+        let mut told = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < NEWS_MAX {
+            told.extend(news);
+        }
+        self.has_news.store(true, Ordering::Release);
     }
 
     /// No code panics while it holds the lock, so a poisoned queue is whole.
@@ -453,58 +492,5 @@ impl<S: ?Sized + Store, Token> Drop for EndOfThread<S, Token> {
         drop(queue);
         // Tokens and queries are not ours: what their end does must not run under the lock.
         drop(dropped);
-    }
-}
-
-fn run<S: ?Sized + Store, Token>(
-    shared: &Shared<S, Token>,
-    mut store: Box<S>,
-    mut confirm: impl FnMut(Vec<Confirmation<Token>>),
-) {
-    let counters = &shared.counters;
-    let mut settle_after = None;
-    while let Some(batch) = shared.take(settle_after) {
-        if batch.operations.is_empty() && batch.queries.is_empty() {
-            let settled = store.settle().is_ok();
-            counters.tidy_failures.fetch_add(u64::from(!settled), Ordering::Relaxed);
-            settle_after = (!settled).then_some(SETTLE_RETRY);
-        }
-        let written = !batch.operations.is_empty();
-        if written {
-            let outcomes = match store.apply(&batch.operations) {
-                Ok(outcomes) => {
-                    counters.commits.fetch_add(1, Ordering::Relaxed);
-                    outcomes
-                }
-                Err(error) => {
-                    vec![Err(OperationError::NotStored(error)); batch.operations.len()]
-                }
-            };
-            drop(batch.operations);
-            let mut confirmations = Vec::with_capacity(outcomes.len());
-            for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
-                let counter = match &outcome {
-                    Ok(()) => &counters.stored,
-                    Err(OperationError::NotStored(_)) => &counters.failed,
-                    Err(_) => &counters.refused,
-                };
-                counter.fetch_add(1, Ordering::Relaxed);
-                if let Some(token) = token {
-                    confirmations.push(Confirmation { token, outcome });
-                }
-            }
-            if !confirmations.is_empty() {
-                confirm(confirmations);
-            }
-        }
-        for query in batch.queries {
-            query(&mut store);
-        }
-        if store.tidy().is_err() {
-            counters.tidy_failures.fetch_add(1, Ordering::Relaxed);
-        }
-        if written {
-            settle_after = (!store.is_settled()).then_some(SETTLE_TIME);
-        }
     }
 }

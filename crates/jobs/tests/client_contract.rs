@@ -224,6 +224,21 @@ fn unfinished_jobs_come_in_pages_in_the_order_of_submission() {
 }
 
 #[test]
+fn jobs_past_their_deadline_are_found_unless_they_have_ended() {
+    on_each(|store| {
+        store_all(store, &[client_insert(1), client_insert(2), client_insert(3), progress(1, ClientState::Failed)]);
+        let late = |store: &mut dyn ClientStore, before: f64, limit: usize| {
+            let page = store.late(NOW + before, limit).expect("a query");
+            page.jobs.into_iter().map(|job| job.id).collect::<Vec<_>>()
+        };
+        assert!(late(store, 602.0, 10).is_empty());
+        assert_eq!(late(store, 602.5, 10), [id(2)]);
+        assert_eq!(late(store, 700.0, 10), [id(2), id(3)]);
+        assert_eq!(late(store, 700.0, 1), [id(2)]);
+    });
+}
+
+#[test]
 fn listings_filter_and_begin_with_the_newest() {
     on_each(|store| {
         let mut operations: Vec<_> = (0..10).map(client_insert).collect();

@@ -90,34 +90,56 @@ fn write_until_killed(folder: &Path) {
     }
 }
 
-/// A small file system of its own, where the system lets us mount one.
+/// A small file system of its own.
+#[cfg(target_os = "linux")]
+struct Mounted(tempfile::TempDir);
+
+#[cfg(target_os = "linux")]
+impl Mounted {
+    /// One of a megabyte. `None`: the system does not let us mount one; tests with a limit on the pages stand for those that need it.
+    fn new() -> Option<Self> {
+        use rustix::mount::{MountFlags, mount};
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = std::ffi::CString::new("size=1m").expect("a text");
+        match mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
+            Ok(()) => Some(Self(folder)),
+            Err(error) => {
+                assert!(error == rustix::io::Errno::PERM || error == rustix::io::Errno::ACCESS, "{error}");
+                None
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Something else takes the space.
+    fn fill(&self) {
+        let mut file = std::fs::File::create(self.path("filler")).expect("a file");
+        while file.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    fn empty(&self) {
+        std::fs::remove_file(self.path("filler")).expect("space again");
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).expect("an unmount");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_file_system_refuses_and_recovers() {
-    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-    use std::ffi::CString;
-
-    struct Mounted(tempfile::TempDir);
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            unmount(self.0.path(), UnmountFlags::DETACH).expect("an unmount");
-        }
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let options = CString::new("size=1m").expect("a text");
-    if let Err(error) = mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
-        // Without the right to mount, the tests with a limit on the pages stand for this one.
-        assert!(error == rustix::io::Errno::PERM || error == rustix::io::Errno::ACCESS, "{error}");
-        return;
-    }
-    let mounted = Mounted(folder);
-    let mut store = SqliteWorkerStore::open(&mounted.0.path().join("jobs.db"), STAMP).expect("a database");
+    let Some(mounted) = Mounted::new() else { return };
+    let mut store = SqliteWorkerStore::open(&mounted.path("jobs.db"), STAMP).expect("a database");
     assert!(store.apply(&[worker_insert(0)]).expect("a batch")[0].is_ok());
     store.settle().expect("space");
-    // Something else takes the space.
-    let filler = mounted.0.path().join("filler");
-    let mut file = std::fs::File::create(&filler).expect("a file");
-    while file.write_all(&[0; 4096]).is_ok() {}
+    mounted.fill();
     let mut number = 1;
     let error = loop {
         match store.apply(&[worker_insert(number)]) {
@@ -132,8 +154,87 @@ fn a_full_file_system_refuses_and_recovers() {
     assert_eq!(store.job(&id(number)), Ok(None));
     // Of what is only noted it can say nothing now, rather than something wrong.
     assert!(matches!(store.job(&id(number - 1)), Err(StoreError::DiskFull { .. })));
-    std::fs::remove_file(&filler).expect("space again");
-    drop(file);
+    mounted.empty();
     assert_eq!(store.apply(&[worker_insert(number)]), Ok(vec![Ok(())]));
     assert_eq!(store.unfinished(None, 10_000).expect("a query").jobs.len(), number + 1);
+}
+
+/// The files of a worker that was killed with jobs 1 to 3 noted, the second of them in a damaged record.
+#[cfg(target_os = "linux")]
+fn dead_with_a_damaged_journal(folder: &Path) {
+    let alive = folder.join("alive.db");
+    let mut store = SqliteWorkerStore::open(&alive, STAMP).expect("a database");
+    for number in 1..=3 {
+        store.apply(&[worker_insert(number)]).expect("a batch");
+    }
+    assert!(!store.is_settled());
+    for suffix in ["", "-wal", "-noted"] {
+        let of = |name: &str| folder.join(format!("{name}.db{suffix}"));
+        let mut bytes = std::fs::read(of("alive")).expect("a file");
+        if suffix == "-noted" {
+            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).expect("records") + 1);
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        }
+        std::fs::write(of("jobs"), bytes).expect("a file");
+    }
+    drop(store);
+    for suffix in ["", "-noted"] {
+        std::fs::remove_file(folder.join(format!("alive.db{suffix}"))).expect("it is there");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_and_a_damaged_journal_keep_nobody_from_starting() {
+    let Some(mounted) = Mounted::new() else { return };
+    let (path, noted) = (mounted.path("jobs.db"), mounted.path("jobs.db-noted"));
+    dead_with_a_damaged_journal(mounted.0.path());
+    let before = std::fs::read(&noted).expect("a journal");
+    mounted.fill();
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
+    let aside = store.set_aside().expect("damage").clone();
+    assert_eq!((aside.file, aside.kept), (DamagedFile::Journal, Kept::InPlace), "{aside}");
+    assert_eq!(std::fs::read(&noted).expect("the journal"), before);
+    assert!(store.take_news()[0].contains("no space"));
+    assert_eq!(store.job(&id(7)), Ok(None), "it answers");
+    let refused = store.apply(&[worker_insert(4)]).expect_err("no space");
+    assert!(matches!(refused, StoreError::DiskFull { .. }), "{refused}");
+    mounted.empty();
+    assert_eq!(store.apply(&[worker_insert(4)]), Ok(vec![Ok(())]));
+    assert_eq!(std::fs::read(&noted).expect("the journal"), before, "it waits for the next start");
+    drop(store);
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
+    let aside = store.set_aside().expect("damage").clone();
+    assert_eq!((aside.file, aside.kept), (DamagedFile::Journal, Kept::Copied), "{aside}");
+    assert_eq!(std::fs::read(&aside.moved_to).expect("a copy"), before);
+    let jobs = [1, 2, 3, 4].map(|number| store.job(&id(number)).expect("a query").is_some());
+    assert_eq!(jobs, [true, false, false, true]);
+    drop(store);
+    assert_eq!(SqliteWorkerStore::open(&path, STAMP).expect("it starts").set_aside(), None);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_damaged_journal_for_whose_copy_there_is_no_space_is_moved() {
+    let Some(mounted) = Mounted::new() else { return };
+    let (path, noted) = (mounted.path("jobs.db"), mounted.path("jobs.db-noted"));
+    dead_with_a_damaged_journal(mounted.0.path());
+    // There is space for what can be read of it, and none for a copy.
+    let mut file = std::fs::File::options().append(true).open(&noted).expect("a journal");
+    file.write_all(&vec![0; 300 << 10]).expect("space");
+    let length = noted.metadata().expect("the journal").len();
+    mounted.fill();
+    let filler = std::fs::File::options().write(true).open(mounted.path("filler")).expect("the filler");
+    filler.set_len(filler.metadata().expect("a file").len() - (200 << 10)).expect("a shorter file");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
+    let aside = store.set_aside().expect("damage").clone();
+    assert_eq!((aside.file, aside.kept), (DamagedFile::Journal, Kept::Moved), "{aside}");
+    assert_eq!(aside.moved_to.metadata().expect("the journal").len(), length);
+    assert!(store.job(&id(1)).expect("a query").is_some());
+    store.apply(&[worker_insert(4)]).expect("a batch");
+    assert!(!store.is_settled(), "a new journal takes it");
+    drop(store);
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
+    assert!(store.set_aside().is_none() && store.job(&id(4)).expect("a query").is_some());
 }

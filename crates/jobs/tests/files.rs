@@ -5,6 +5,7 @@ mod samples;
 use std::path::Path;
 use std::time::Duration;
 
+use norfab_jobs::sqlite::LOG_BYTES_MAX;
 use norfab_jobs::*;
 use rusqlite::Connection;
 use samples::*;
@@ -200,6 +201,50 @@ fn pruning_shrinks_the_file() {
 }
 
 #[test]
+fn a_plan_says_what_pruning_would_remove_and_changes_nothing() {
+    let folder = folder();
+    let mut store = SqliteWorkerStore::open(&folder.path().join("jobs.db"), STAMP).expect("a database");
+    for number in 0..20 {
+        let operations = [worker_insert(number), finish(number, WorkerState::Completed, &large(100_000))];
+        store.apply(&operations).expect("a batch");
+    }
+    store.apply(&[worker_insert(20)]).expect("a batch");
+    assert_eq!(store.ids().expect("a query"), (0..21).map(id).collect::<Vec<_>>());
+    let all = Retention::default();
+    assert_eq!(store.plan(&all, NOW).expect("a plan"), Pruned::default());
+    let bounds = [
+        Retention { jobs_max: 5, ..all },
+        Retention { age_max: Duration::from_secs(10), ..all },
+        Retention { bytes_max: 1 << 20, ..all },
+        Retention { bytes_max: 0, ..all },
+    ];
+    for retention in bounds {
+        let planned = store.plan(&retention, NOW + 25.0).expect("a plan");
+        assert_eq!(store.ids().expect("a query").len(), 21);
+        // On a copy, as the next one counts from the same state.
+        let copy = folder.path().join("copy.db");
+        store.settle().expect("space");
+        for suffix in ["", "-wal"] {
+            let to = folder.path().join(format!("copy.db{suffix}"));
+            std::fs::copy(folder.path().join(format!("jobs.db{suffix}")), to).expect("a copy");
+        }
+        let mut copied = SqliteWorkerStore::open(&copy, STAMP).expect("a database");
+        let mut pruned = 0;
+        loop {
+            let step = copied.prune(&retention, NOW + 25.0).expect("a step");
+            pruned += step.jobs;
+            if !step.more {
+                break;
+            }
+        }
+        drop(copied);
+        std::fs::remove_file(&copy).expect("it is there");
+        assert!(planned.jobs.abs_diff(pruned) <= 1, "{retention:?}: planned {planned:?}, pruned {pruned}");
+        assert!(planned.jobs <= 20 && planned.bytes >= planned.jobs * 100_000, "{planned:?}");
+    }
+}
+
+#[test]
 fn the_log_stays_small() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
@@ -364,4 +409,135 @@ fn a_journal_that_is_no_file_is_an_error_and_nobody_waits() {
     // Whoever reads from it waits for ever.
     let error = told.recv_timeout(Duration::from_secs(20)).expect("an answer in time").expect("a refusal");
     assert!(error.to_string().contains("jobs.db-noted"), "{error}");
+}
+
+/// Bytes of the log beside a database.
+fn log_bytes(path: &Path) -> u64 {
+    path.with_file_name("jobs.db-wal").metadata().map_or(0, |found| found.len())
+}
+
+#[test]
+fn after_a_burst_the_log_is_cut_off_as_soon_as_nobody_reads() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    store.apply(&[worker_insert(0), worker_insert(1)]).expect("a batch");
+    store.settle().expect("space");
+    // Somebody reads, and keeps the log from being written back.
+    let reader = Connection::open(&path).expect("a database");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM job").expect("a query");
+    store.apply(&[finish(0, WorkerState::Completed, &large(40 << 20))]).expect("a batch");
+    store.tidy().expect("tidied");
+    assert!(!store.is_settled(), "there is something left to do");
+    store.settle().expect("it waits for nobody");
+    assert!(log_bytes(&path) > 40 << 20, "{} bytes", log_bytes(&path));
+    reader.execute_batch("COMMIT").expect("the end of the query");
+    store.settle().expect("settled");
+    assert!(log_bytes(&path) <= LOG_BYTES_MAX, "{} bytes", log_bytes(&path));
+    assert!(store.is_settled());
+    // And where nobody reads, at once.
+    store.apply(&[finish(1, WorkerState::Completed, &large(40 << 20))]).expect("a batch");
+    store.tidy().expect("tidied");
+    assert!(log_bytes(&path) <= LOG_BYTES_MAX, "{} bytes", log_bytes(&path));
+    assert!(store.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(40 << 20));
+}
+
+#[test]
+fn a_database_of_an_earlier_schema_is_taken_over_with_its_jobs() {
+    let folder = folder();
+    for (name, application_id, schema) in [
+        ("client", 0x4e46_4a43, include_str!("../src/sqlite/client_1.sql")),
+        ("worker", 0x4e46_4a57, include_str!("../src/sqlite/worker_1.sql")),
+    ] {
+        let old = Connection::open(folder.path().join(format!("{name}.db"))).expect("a database");
+        old.execute_batch(schema).expect("the first schema");
+        old.execute_batch(&format!("PRAGMA application_id = {application_id}; PRAGMA user_version = 1"))
+            .expect("its version");
+        let (columns, values) = match name {
+            "client" => {
+                ("service, target, dispatched, started, completed, errors", "'s', 'any', '[]', '[]', '[]', '[]'")
+            }
+            _ => ("client, attempts", "'client-1', 0"),
+        };
+        old.execute_batch(&format!(
+            "INSERT INTO job (id, state, submitted, deadline, timeout, task, {columns}) \
+             VALUES ('{}', '{}', 1.0, 2.0, 600, 'cli', {values});
+             INSERT INTO body (job, part, data) VALUES (1, 0, x'7b7d')",
+            id(1),
+            if name == "client" { "NEW" } else { "PENDING" },
+        ))
+        .expect("a job");
+    }
+    let mut client = SqliteClientStore::open(&folder.path().join("client.db"), STAMP).expect("it is taken over");
+    assert_eq!(client.unfinished(None, 10).expect("a query").jobs[0].id, id(1));
+    assert_eq!(client.apply(&[progress(1, ClientState::Started)]), Ok(vec![Ok(())]));
+    let mut worker = SqliteWorkerStore::open(&folder.path().join("worker.db"), STAMP).expect("it is taken over");
+    assert_eq!(worker.unfinished(None, 10).expect("a query").jobs[0].body, "{}");
+    assert_eq!(worker.apply(&[finish(1, WorkerState::Completed, b"{}")]), Ok(vec![Ok(())]));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_database_that_somebody_removes_is_begun_anew_with_the_jobs_that_have_not_ended() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let files = || ["", "-wal", "-shm", "-noted"].map(|suffix| folder.path().join(format!("jobs.db{suffix}")));
+    for all in [true, false] {
+        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+        let body = large(5000);
+        let waiting = WorkerJob { body: body.clone().into(), ..worker_job(1) };
+        let operations = [WorkerOperation::Insert(waiting), worker_insert(2), finish(2, WorkerState::Completed, b"{}")];
+        store.apply(&operations).expect("a batch");
+        store.apply(&[worker_event(1, "of job 1"), state(1, WorkerState::Started, 1.0)]).expect("it is noted");
+        for file in files().into_iter().take(if all { 4 } else { 1 }).filter(|file| file.exists()) {
+            std::fs::remove_file(file).expect("it is there");
+        }
+        assert_eq!(store.apply(&[worker_insert(3)]), Ok(vec![Ok(())]));
+        let news = store.take_news();
+        assert!(news.len() == 1 && news[0].contains("with the 1 jobs"), "{news:?}");
+        assert_eq!(store.take_news(), [""; 0]);
+        assert_eq!(store.apply(&[finish(1, WorkerState::Completed, b"[1]")]), Ok(vec![Ok(())]));
+        drop(store);
+        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+        assert_eq!(store.set_aside(), None);
+        let details = store.job(&id(1)).expect("a query").expect("a job");
+        assert_eq!((&details.job.body[..], &details.events[..]), (&body[..], &["of job 1".into()][..]));
+        assert_eq!(details.payload.as_deref(), Some(&b"[1]"[..]));
+        assert_eq!(store.job(&id(2)), Ok(None), "it had ended");
+        assert!(store.job(&id(3)).expect("a query").is_some());
+        drop(store);
+        files().iter().filter(|file| file.exists()).for_each(|file| std::fs::remove_file(file).expect("it is there"));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_database_that_somebody_replaces_is_used_as_it_is() {
+    let folder = folder();
+    let (path, other) = (folder.path().join("jobs.db"), folder.path().join("other.db"));
+    let mut one = SqliteClientStore::open(&other, STAMP).expect("a database");
+    one.apply(&[client_insert(7)]).expect("a batch");
+    drop(one);
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    store.apply(&[client_insert(1)]).expect("a batch");
+    std::fs::rename(&other, &path).expect("a replacement");
+    assert_eq!(store.apply(&[client_insert(2)]), Ok(vec![Ok(())]));
+    assert!(store.take_news()[0].contains("replaced the job database"));
+    let mut ids: Vec<_> = store.unfinished(None, 9).expect("a query").jobs.into_iter().map(|job| job.id).collect();
+    ids.sort();
+    assert_eq!(ids, [id(2), id(7)]);
+    // One that is damaged is set aside as at a start.
+    std::fs::write(&other, large(20_000)).expect("a file");
+    std::fs::rename(&other, &path).expect("a replacement");
+    assert_eq!(store.apply(&[client_insert(3)]), Ok(vec![Ok(())]));
+    let news = store.take_news();
+    assert!(news.len() == 2 && news[1].contains("was damaged"), "{news:?}");
+    // A journal alone: nothing is lost.
+    store.apply(&[client_insert(4)]).expect("it is noted");
+    assert!(!store.is_settled());
+    std::fs::remove_file(folder.path().join("jobs.db-noted")).expect("it is there");
+    assert_eq!(store.apply(&[client_insert(5)]), Ok(vec![Ok(())]));
+    assert!(store.take_news()[0].contains("nothing is lost"));
+    assert!(folder.path().join("jobs.db-noted").exists());
+    assert_eq!(store.unfinished(None, 9).expect("a query").jobs.len(), 3);
 }

@@ -287,12 +287,27 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
     };
     assert!(refused.is_disk_full(), "{refused}");
     assert!(stored > 3, "{stored} were stored");
-    // What is stored can be read, and space makes it succeed.
+    // A new job is refused if there is no space for it either.
+    let large_job = WorkerJob { body: large(100_000).into(), ..worker_job(20) };
+    writer.try_submit(vec![(WorkerOperation::Insert(large_job), Some(20))]).expect("space in the queue");
+    assert!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome.is_err_and(|error| error.is_disk_full()));
+    assert_eq!(writer.statistics().failed, 1);
+    assert!(writer.take_news().iter().any(|news| news.contains("tried again")));
+    // What is stored can be read. The result happened: where there is space it is stored without anybody's doing.
     let retention = Retention { jobs_max: 1, ..Retention::default() };
     let pruned = writer.try_ask(move |store| store.prune(&retention, NOW)).expect("a query");
     pruned.recv_timeout(PATIENCE).expect("an answer").expect("no error");
-    writer.try_submit(vec![(finish(stored, WorkerState::Completed, &large(100_000)), Some(0))]).expect("space");
-    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let end = std::time::Instant::now() + PATIENCE;
+    loop {
+        let found = writer.try_ask(move |store| store.result(&id(stored))).expect("a query");
+        let (job, payload) = found.recv_timeout(PATIENCE).expect("an answer").expect("no error").expect("a job");
+        if let Some(payload) = payload {
+            assert_eq!((job.state, payload.len()), (WorkerState::Completed, 100_000));
+            break;
+        }
+        assert!(std::time::Instant::now() < end, "it never got there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(writer.statistics().failed, 1);
 }
 

@@ -151,11 +151,22 @@ pub enum Command {
     },
     /// Show this client's jobs
     Jobs(JobsArgs),
+    /// Cancel a job of this client on all its workers
+    Cancel(CancelArgs),
     /// Show the workers that are registered
     Workers {
         /// Of this service only
         #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
+    },
+    /// Show which workers take a job and answer it
+    Health {
+        /// Those of these services only
+        #[arg(value_name = "SERVICE")]
+        services: Vec<String>,
+        /// How long each has to answer, such as 500ms, 10s
+        #[arg(short, long, default_value = "3s", value_parser = duration, value_name = "TIME")]
+        timeout: Duration,
     },
     /// Show the tasks of a service
     Tasks {
@@ -210,11 +221,34 @@ pub struct RunArgs {
     /// The answer to questions of the task, as JSON: true, '"text"'
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub answer: Option<String>,
+    /// Wait for workers that are not registered, whoever they are, instead of failing at once
+    #[arg(long)]
+    pub wait_for_workers: bool,
+    /// Cancel the job on Ctrl-C and SIGTERM, without asking
+    #[arg(long, conflicts_with = "nowait")]
+    pub cancel_on_interrupt: bool,
+}
+
+/// A job to cancel.
+#[derive(Debug, ClapArgs)]
+pub struct CancelArgs {
+    /// The job
+    pub uuid: String,
+    /// Why, for all who look at the job later
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub reason: Option<String>,
+    /// How long to wait for its workers to confirm
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    pub wait: Duration,
 }
 
 /// Jobs of this client.
 #[derive(Debug, ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct JobsArgs {
+    /// What to do with all of them
+    #[command(subcommand)]
+    pub command: Option<JobsCommand>,
     /// One job with its results and events
     pub uuid: Option<String>,
     /// Show so many
@@ -229,6 +263,59 @@ pub struct JobsArgs {
     /// The answer to questions of the job, as JSON
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, requires = "uuid")]
     pub answer: Option<String>,
+}
+
+/// What to do with the jobs of this client.
+#[derive(Debug, Subcommand)]
+pub enum JobsCommand {
+    /// Forget finished jobs
+    Prune(PruneArgs),
+    /// Write all jobs with their results and events
+    Export {
+        /// The file; standard output unless given, or with '-'
+        file: Option<PathBuf>,
+        /// A job on each line, or one list
+        #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
+        format: ExportFormat,
+        /// Overwrite a file that exists
+        #[arg(long)]
+        force: bool,
+    },
+    /// Take over jobs from databases that Python NorFab left
+    Import {
+        /// NAME.db of a client or worker; without any, all below this base folder
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+/// Which jobs go. What is not given is as the inventory says.
+#[derive(Debug, ClapArgs)]
+pub struct PruneArgs {
+    /// Those that ended longer ago, such as 36h or 30d
+    #[arg(long, value_parser = age, value_name = "TIME")]
+    pub older_than: Option<Duration>,
+    /// The oldest beyond so many
+    #[arg(long, value_name = "COUNT")]
+    pub keep: Option<u64>,
+    /// The oldest while a database uses more, such as 512M or 2G
+    #[arg(long, value_parser = bytes, value_name = "BYTES")]
+    pub max_bytes: Option<u64>,
+    /// Those of workers in this base folder too
+    #[arg(long)]
+    pub workers: bool,
+    /// Say what would go, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// How jobs are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// A line of JSON for each.
+    Jsonl,
+    /// One list.
+    Json,
 }
 
 /// What to do with files.
@@ -284,6 +371,35 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
+/// As [`duration`], without its bounds: jobs may be older than a year, and `0s` means all.
+fn age(text: &str) -> Result<Duration, String> {
+    if matches!(text, "0" | "0s") {
+        return Ok(Duration::ZERO);
+    }
+    match text.strip_suffix('d').map(str::parse::<u64>) {
+        Some(Ok(days)) if days <= AGE_DAYS_MAX => Ok(Duration::from_secs(days * 86_400)),
+        _ => duration(text),
+    }
+}
+
+/// Longest age that can be given: a century.
+const AGE_DAYS_MAX: u64 = 36_500;
+
+/// Reads `1000`, `64K`, `512M` or `2G`; units are powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no number of bytes: write 1000000, 64K, 512M or 2G");
+    let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit: u64 = match &text[digits..] {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).ok_or_else(wrong)
+}
+
 /// Longest time that can be given: beyond a year it is a mistake.
 const TIME_MAX: Duration = Duration::from_secs(365 * 86_400);
 
@@ -303,6 +419,19 @@ mod tests {
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         for wrong in ["", "x", "0s", "-1s", "1y", "1e9h"] {
             assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(age("0s"), Ok(Duration::ZERO));
+        assert_eq!(age("800d"), Ok(Duration::from_secs(800 * 86_400)));
+        assert!(age("99999d").is_err());
+    }
+
+    #[test]
+    fn bytes_are_read_with_their_units() {
+        assert_eq!(bytes("1000"), Ok(1000));
+        assert_eq!(bytes("64K"), Ok(64 << 10));
+        assert_eq!(bytes("2G"), Ok(2 << 30));
+        for wrong in ["", "M", "1.5G", "-1", "1T", "99999999999G"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
         }
     }
 }

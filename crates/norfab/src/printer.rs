@@ -97,7 +97,7 @@ pub fn json_line(value: &Value) {
 
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
 /// only stand in texts.
-fn plain_json(text: String) -> String {
+pub fn plain_json(text: String) -> String {
     let steers = |character: char| matches!(character, '\u{7f}'..='\u{9f}');
     if !text.contains(steers) {
         return text;
@@ -135,7 +135,8 @@ pub fn table(columns: &[&str], rows: &[Value]) {
     }
 }
 
-fn plain(value: &Value) -> String {
+/// A value as people read it, on one line.
+pub fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => printable(text).into_owned(),
         Value::Null => String::new(),
@@ -297,6 +298,7 @@ pub fn state(state: JobState) -> &'static str {
         JobState::Completed => "COMPLETED",
         JobState::Failed => "FAILED",
         JobState::Stale => "STALE",
+        JobState::Cancelling => "CANCELLING",
         JobState::Cancelled => "CANCELLED",
     }
 }

@@ -10,6 +10,11 @@ use tokio::sync::mpsc;
 
 use crate::printer::printable;
 
+/// Whether there is somebody to ask: questions are seen, and answers come from a keyboard.
+pub fn is_terminal() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
+}
+
 /// Lines that a person types. Reading blocks and nobody can end it, so a thread does it, one line for each request: what is
 /// typed after a question was given up answers the next one, or nothing.
 pub struct TypedLines {
@@ -21,7 +26,7 @@ pub struct TypedLines {
 impl TypedLines {
     /// The lines of standard input. `None`: it is no terminal, or questions would not be seen: there is nobody to ask.
     pub fn of_terminal() -> Option<Self> {
-        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        if !is_terminal() {
             return None;
         }
         let (requests, requested) = sync_channel(1);

@@ -1,6 +1,7 @@
 //! The JSON documents inside messages, as types whose fields stand in the order of the wire.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -33,10 +34,23 @@ pub struct JobRequestBody {
     /// Ours: the version of the extensions that the sender speaks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<u32>,
+    /// Ours, for the client itself after a restart: the job waits for workers that nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<bool>,
+}
+
+/// Whether a stored job request waits for workers that nobody knows: [`JobRequestBody::wait`].
+pub fn waits(request: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Waits {
+        #[serde(default)]
+        wait: bool,
+    }
+    serde_json::from_slice(request).is_ok_and(|Waits { wait }| wait)
 }
 
 /// What of a POST must be known before it runs. Its arguments are looked at no further than that they are an object and a list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct JobRequestHead {
     /// Which task.
     pub task: TaskName,
@@ -52,7 +66,32 @@ pub struct JobRequestHead {
     /// As in [`JobRequestBody`].
     #[serde(default)]
     pub fabric: Option<u32>,
+    /// Ours: seconds that are left of the time-out where the client sends the request later than it was submitted:
+    /// [`with_remaining`].
+    #[serde(default)]
+    pub remaining: Option<f64>,
 }
+
+impl JobRequestHead {
+    /// How long the client goes on waiting. `None`: it does not say how long it waits.
+    pub fn time_left(&self) -> Option<Duration> {
+        let timeout = Duration::from_secs(self.timeout?.min(TIMEOUT_SECONDS_MAX));
+        let remaining = self.remaining.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
+        Some(remaining.map_or(timeout, |remaining| remaining.min(timeout)))
+    }
+}
+
+/// A job request that says how much of its time-out is left.
+pub fn with_remaining(request: &Bytes, remaining: Duration) -> Bytes {
+    let text = request.trim_ascii_end();
+    let Some(inner) = text.strip_suffix(b"}") else { return request.clone() };
+    let comma = if inner.trim_ascii_end().ends_with(b"{") { "" } else { "," };
+    let key = format!("{comma}\"remaining\":{:.3}}}", remaining.as_secs_f64());
+    [inner, key.as_bytes()].concat().into()
+}
+
+/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
+pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
 
 /// A JSON value that begins with this character and is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,6 +151,19 @@ pub struct Dispatched {
     /// Ours: who is registered and meant by the target, but could not be reached and does not have the job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Identity>,
+    /// Ours: which process the broker is. Another one remembers nothing of what was posted to this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u32>,
+    /// Ours: the broker has begun so lately that workers may not have come back to it yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub young: bool,
+    /// Ours: who is named by the target, is not registered, and may be back soon. It does not have the job yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<Identity>,
+    /// Ours, in the answer to DELETE only: whom the job went to as far as the broker remembers, whether they can be reached now
+    /// or not. Empty: it remembers nothing of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Vec<Identity>>,
 }
 
 /// Body of the broker's 400.
@@ -133,6 +185,9 @@ pub struct Refused {
     /// Why, under the key that Python clients look at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Ours, for a POST that nobody can get: whoever it is for may be registered soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<bool>,
 }
 
 /// Body of 201: the worker stored the job.
@@ -240,13 +295,39 @@ pub enum PutBody {
     Credit(StreamCredit),
 }
 
+/// Most bytes of [`CancelBody::text`] that are kept: it stands in rows, results and on terminals.
+pub const CANCEL_TEXT_BYTES_MAX: usize = 1024;
+
 /// Why a job is to end, in the body of DELETE.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CancelBody {
     /// For people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Who, when and why, as everybody shows it: `cancelled by WHO at WHEN: REASON`. Absent: the worker says it in its own words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
+
+/// `cancelled by WHO at WHEN: REASON`, in at most [`CANCEL_TEXT_BYTES_MAX`] bytes.
+pub fn cancel_text(by: &str, at: &str, reason: Option<&str>) -> String {
+    bounded_cancel_text(match reason {
+        Some(reason) => format!("cancelled by {by} at {at}: {reason}"),
+        None => format!("cancelled by {by} at {at}"),
+    })
+}
+
+/// A text about a cancellation, cut where it is too long.
+pub fn bounded_cancel_text(mut text: String) -> String {
+    if text.len() > CANCEL_TEXT_BYTES_MAX {
+        let end = (0..=CANCEL_TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+        text.truncate(end);
+    }
+    text
+}
+
+/// The key in an event's extras that says that the job was cancelled. Its value is an object with `text`.
+pub const CANCELLATION_KEY: &str = "cancellation";
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -381,6 +462,11 @@ impl Event {
     pub fn input_response_id(&self) -> Option<&str> {
         self.extras.as_ref()?.get("input_response")?.get("input_id")?.as_str()
     }
+
+    /// In the event that a job was cancelled: who wanted that, when and why.
+    pub fn cancellation(&self) -> Option<&str> {
+        self.extras.as_ref()?.get(CANCELLATION_KEY)?.get("text")?.as_str()
+    }
 }
 
 /// Reads a body, which is a JSON object: our types could be read from lists too, but no peer means that. `expected` says
@@ -469,6 +555,24 @@ mod tests {
         assert!(check_relayed(format!(r#"{{"a": "{long}"}}"#).as_bytes()).is_ok());
         let wrong = [format!(r#"{{"a": "{long}"#).as_bytes(), b"\xff\"}"].concat();
         assert!(check_relayed(&wrong).is_err(), "the encoding of large replies, too");
+    }
+
+    #[test]
+    fn what_is_left_of_a_time_out_is_added_to_a_request_and_never_more_than_all() {
+        let left = |request: &'static str, seconds| {
+            let request = with_remaining(&Bytes::from_static(request.as_bytes()), Duration::from_secs(seconds));
+            decode::<JobRequestHead>("a job request", &request).expect("it can be read").time_left()
+        };
+        assert_eq!(left(r#"{"task":"t","timeout":60}"#, 20), Some(Duration::from_secs(20)));
+        assert_eq!(left(r#"{"task":"t","timeout":60} "#, 90), Some(Duration::from_secs(60)));
+        assert_eq!(left(r#"{"task":"t"}"#, 20), None);
+        assert_eq!(
+            with_remaining(&Bytes::from_static(b"{}"), Duration::from_millis(1500)),
+            &br#"{"remaining":1.500}"#[..]
+        );
+        let head: JobRequestHead =
+            decode("a job request", br#"{"task":"t","timeout":60,"remaining":-1e300}"#).expect("it can be read");
+        assert_eq!(head.time_left(), Some(Duration::ZERO));
     }
 
     #[test]

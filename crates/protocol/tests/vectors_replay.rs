@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use norfab_protocol::KeepaliveConfig;
-use norfab_protocol::body::Dispatched;
+use norfab_protocol::body::{Dispatched, Refused};
 use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput};
 use norfab_protocol::frame::Command;
 use serde_json::Value;
@@ -296,7 +296,13 @@ fn comparable(frames: &[Bytes]) -> Vec<Bytes> {
     if is(2, "0x05") && is(5, "202") {
         if let Ok(mut body) = serde_json::from_slice::<Dispatched>(&frames[6]) {
             body.workers.sort();
-            body.fabric = None;
+            (body.fabric, body.run, body.young) = (None, None, false);
+            body.absent.clear();
+            frames[6] = serde_json::to_vec(&body).expect("plain data").into();
+        }
+    } else if is(2, "0x05") && is(5, "400") {
+        if let Ok(mut body) = serde_json::from_slice::<Refused>(&frames[6]) {
+            body.retry = None;
             frames[6] = serde_json::to_vec(&body).expect("plain data").into();
         }
     } else if is(3, "mmi.service.broker")

@@ -29,6 +29,8 @@ impl fmt::Display for CancelReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Requested(reason) if reason.is_empty() => formatter.write_str("cancelled"),
+            // Who, when and why, in a sentence of its own.
+            Self::Requested(text) if text.starts_with("cancelled ") => formatter.write_str(text),
             Self::Requested(reason) => write!(formatter, "cancelled: {reason}"),
             Self::Deadline => formatter.write_str("its deadline has passed"),
             Self::WorkerStops => formatter.write_str("the worker stops"),

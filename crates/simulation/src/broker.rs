@@ -7,6 +7,7 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::BrokerToWorker;
 use serde_json::json;
 
+use crate::plant::Plant;
 use crate::scenario::{FAULTS_UNTIL, client_name, worker_name};
 use crate::world::{Occurrence, Peer, World, trace};
 
@@ -15,19 +16,25 @@ pub struct BrokerNode {
     machine: Option<Broker>,
     /// Words that requests went on, until something else is said to a client.
     held: Vec<Outgoing>,
+    /// It remembers no choices: see [`crate::Plant::ForgetChoices`].
+    pub forgets: bool,
 }
 
 impl BrokerNode {
     /// One that runs.
     pub fn new(seed: u64) -> Self {
-        let mut node = Self { machine: None, held: Vec::new() };
+        let mut node = Self { machine: None, held: Vec::new(), forgets: false };
         node.restart(seed);
         node
     }
 
     /// Begins, knowing nobody.
     pub fn restart(&mut self, seed: u64) {
-        self.machine = Some(Broker::new(BrokerConfig { seed, ..BrokerConfig::default() }));
+        self.machine = Some(Broker::new(BrokerConfig {
+            seed,
+            remembered_jobs_max: if self.forgets { 0 } else { BrokerConfig::default().remembered_jobs_max },
+            ..BrokerConfig::default()
+        }));
     }
 
     /// Ends. `false`: it had.
@@ -54,6 +61,9 @@ impl World {
             Peer::Worker(index) => worker_name(index),
         };
         let now = self.agenda.now();
+        if self.plant == Some(Plant::LoseQuestions) && frames.get(2).is_some_and(|command| command == "0x06") {
+            return;
+        }
         if let Some(machine) = &mut self.broker.machine {
             machine.message(now, name.as_bytes(), frames);
             self.drain_broker();
@@ -127,6 +137,9 @@ impl World {
         let (delay, now) = (self.delay(), self.agenda.now());
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_peer(now, delay), wire.epoch);
+        if self.comes_twice() {
+            self.agenda.at(at, Occurrence::ToPeer(peer, epoch, frames.clone()));
+        }
         self.agenda.at(at, Occurrence::ToPeer(peer, epoch, frames));
     }
 }

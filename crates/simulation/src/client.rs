@@ -2,16 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_protocol::body::{self, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::Target;
+use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, RestoredClientJob,
+    Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, Progress,
+    RestoredClientJob,
 };
 use norfab_protocol::frame::Frames;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use norfab_protocol::worker::Class;
 
+use crate::plant::Plant;
 use crate::scenario::{client_name, up_to};
-use crate::store::{ClientItem, ClientRows, Writer};
+use crate::store::{ClientItem, ClientRows, Writer, seen};
 use crate::wire::Wire;
 use crate::world::{Occurrence, Peer, World, trace};
 
@@ -23,16 +26,22 @@ const THINKING_MAX: Duration = Duration::from_secs(4);
 
 /// A client's process and disk.
 pub struct ClientNode {
-    index: usize,
+    /// Its number.
+    pub index: usize,
+    /// What its host's wall clock is ahead, in seconds.
+    pub clock: i64,
     /// The process.
     pub machine: Option<Client>,
+    /// It is not woken before: see [`Plant::Oversleep`].
+    sleeps_until: Instant,
     /// Counts the processes.
     process: u64,
     alive_since: Instant,
     /// The connection.
     pub wire: Wire,
     writer: Writer<ClientItem>,
-    rows: ClientRows,
+    /// The disk.
+    pub rows: ClientRows,
     management_open: usize,
 }
 
@@ -41,7 +50,9 @@ impl ClientNode {
     pub fn new(index: usize, now: Instant) -> Self {
         Self {
             index,
+            clock: 0,
             machine: None,
+            sleeps_until: now,
             process: 0,
             alive_since: now,
             wire: Wire::new(now),
@@ -53,7 +64,7 @@ impl ClientNode {
 
     /// When it wants to be woken.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.machine.as_ref()?.next_deadline()
+        self.machine.as_ref()?.next_deadline().map(|at| at.max(self.sleeps_until))
     }
 
     /// What is left although everything is over.
@@ -63,7 +74,7 @@ impl ClientNode {
         match &self.machine {
             None => broken.push(format!("{name} does not run")),
             Some(machine) => {
-                if machine.unfinished() > 0 || machine.next_deadline().is_some() {
+                if machine.unfinished() > 0 || machine.next_deadline().is_some() || self.wire.waiting() > 0 {
                     broken.push(format!("{name} keeps {} jobs", machine.unfinished()));
                 }
             }
@@ -84,6 +95,9 @@ impl ClientNode {
     }
 }
 
+/// The task that may run again on its worker after a crash.
+pub(crate) const IDEMPOTENT: &str = "again";
+
 /// The one service of the simulation.
 pub(crate) fn service() -> ServiceName {
     ServiceName::parse("service").expect("a name")
@@ -97,7 +111,8 @@ fn job_id(index: usize) -> JobId {
 impl World {
     pub(crate) fn start_client(&mut self, index: usize) {
         let now = self.agenda.now();
-        let client = &mut self.clients[index];
+        let (forgets, client) = (self.plant == Some(Plant::ForgetCancellations), &mut self.clients[index]);
+        let clock = client.clock;
         client.process += 1;
         client.alive_since = now;
         let mut machine = Client::new(ClientConfig::default());
@@ -109,17 +124,27 @@ impl World {
             .values()
             .filter(|row| !row.progress.state.is_final())
             .map(|row| RestoredClientJob {
-                request: row.request.clone(),
+                request: {
+                    let mut request = row.request.clone();
+                    let deadline = seen(request.deadline, row.clock, clock).unwrap_or(now).max(now);
+                    request.deadline = deadline.min(now + request.timeout);
+                    request
+                },
                 state: row.progress.state,
                 dispatched: row.progress.dispatched.clone(),
                 started: row.progress.started.clone(),
                 completed: row.progress.completed.clone(),
+                errors: row.progress.errors.clone(),
             })
             .collect();
-        for job in restored {
-            let again = job.dispatched.is_empty() || job.state == JobState::Submitting;
+        for mut job in restored {
+            if forgets && job.state == JobState::Cancelling {
+                job.state = JobState::Started;
+            }
+            let cancelled = job.state == JobState::Cancelling;
+            let again = !cancelled && (job.dispatched.is_empty() || job.state == JobState::Submitting);
             let state = if again { JobState::New } else { job.state };
-            self.watch.restored(&job.request.job, state, !job.dispatched.is_empty());
+            self.watch.restored(&job.request.job, state, &job.dispatched, job.request.deadline);
             if let Some(machine) = &mut self.clients[index].machine {
                 machine.restore(now, job);
             }
@@ -138,7 +163,7 @@ impl World {
         for (operation, _) in client.writer.crash() {
             if written {
                 // Whether it is refused does not matter: nobody is there to be told.
-                client.rows.apply(&operation).ok();
+                client.rows.apply(client.clock, &operation).ok();
             }
         }
         true
@@ -148,16 +173,17 @@ impl World {
         let planned = self.scenario.jobs[index].clone();
         let now = self.agenda.now();
         let Some(machine) = &mut self.clients[planned.client].machine else { return };
-        let task = TaskName::parse("task").expect("a name");
+        let task = TaskName::parse(if planned.idempotent { IDEMPOTENT } else { "task" }).expect("a name");
         let request_body = JobRequestBody {
             task: task.clone(),
             kwargs: serde_json::Map::new(),
             args: Vec::new(),
             timeout: Some(planned.timeout.as_secs()),
-            fabric: None,
+            fabric: planned.fabric.then_some(FABRIC_VERSION),
+            wait: planned.waits.then_some(true),
         };
         let deadline = now + planned.timeout;
-        self.watch.submitted(&job_id(index), planned.any, deadline);
+        self.watch.submitted(planned.client, &job_id(index), &planned.target, deadline);
         machine.submit(JobRequest {
             job: job_id(index),
             service: service(),
@@ -166,15 +192,22 @@ impl World {
             body: body::encode(&request_body),
             timeout: planned.timeout,
             deadline,
+            waits: planned.waits,
         });
         self.drain_client(planned.client);
     }
 
     pub(crate) fn cancel(&mut self, index: usize) {
-        let (client, now) = (self.scenario.jobs[index].client, self.agenda.now());
-        if let Some(machine) = &mut self.clients[client].machine {
-            machine.cancel(now, &job_id(index), "its caller", None);
-            self.drain_client(client);
+        let planned = &self.scenario.jobs[index];
+        let (client, by, now) = (planned.client, planned.cancelled_by, self.agenda.now());
+        if let Some(machine) = &mut self.clients[by].machine {
+            let text = "cancelled by its caller".to_owned();
+            if by == client {
+                machine.cancel(now, &job_id(index), text);
+            } else {
+                machine.cancel_elsewhere(&job_id(index), service(), Target::All, text);
+            }
+            self.drain_client(by);
         }
     }
 
@@ -215,6 +248,9 @@ impl World {
         let now = self.agenda.now();
         if let Some(machine) = &mut self.clients[index].machine {
             machine.timeout(now);
+            if self.plant == Some(Plant::Oversleep) {
+                self.clients[index].sleeps_until = now + Duration::from_secs(30);
+            }
             self.drain_client(index);
         }
     }
@@ -225,8 +261,14 @@ impl World {
         }
         let now = self.agenda.now();
         for (operation, token) in self.clients[index].writer.take_batch() {
+            if self.plant == Some(Plant::LoseResults) && matches!(operation, ClientStoreOperation::Result { .. }) {
+                continue;
+            }
+            if let ClientStoreOperation::Progress(Progress { state: JobState::Cancelling, job, .. }) = &operation {
+                self.watch.cancellation_stored(job);
+            }
             let client = &mut self.clients[index];
-            let outcome = client.rows.apply(&operation);
+            let outcome = client.rows.apply(client.clock, &operation);
             if let (Some(token), Some(machine)) = (token, &mut client.machine) {
                 machine.stored(now, token, outcome);
                 self.drain_client(index);
@@ -258,7 +300,11 @@ impl World {
                 ClientOutput::Forget(job) => client.wire.forget_job(&job),
                 ClientOutput::Store(operation, token) => {
                     if let ClientStoreOperation::Progress(progress) = &operation {
-                        self.watch.progressed(&progress.job, progress.state);
+                        self.watch.progressed(progress);
+                        if progress.state == JobState::Cancelled {
+                            let rows = self.workers.iter().map(|worker| (&worker.identity, &worker.rows));
+                            self.watch.cancelled(self.agenda.now(), &progress.job, rows);
+                        }
                     }
                     client.writer.push((operation, token));
                 }
@@ -279,7 +325,8 @@ impl World {
     fn client_update(&mut self, index: usize, job: &JobId, update: JobUpdate) {
         let now = self.agenda.now();
         match update {
-            JobUpdate::Stored => {}
+            JobUpdate::Stored => self.watch.acknowledged(job, self.clients[index].rows.0.contains_key(job)),
+            JobUpdate::Waits(_) => {}
             JobUpdate::Dispatched(workers) => {
                 trace!(self, "client {index}: {job} is with {workers:?}");
                 self.watch.dispatched(job);
@@ -300,8 +347,10 @@ impl World {
             }
             JobUpdate::Finished(outcome) => {
                 trace!(self, "client {index}: {job} ended: {outcome:?}");
-                let alive_since = self.clients[index].alive_since;
-                self.watch.ended(now, job, &outcome, alive_since);
+                let client = &self.clients[index];
+                let alive_since = client.alive_since;
+                let stored = client.rows.0.get(job).map(|row| row.results.clone()).unwrap_or_default();
+                self.watch.ended(now, job, &outcome, alive_since, &stored);
             }
         }
     }

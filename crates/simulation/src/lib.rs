@@ -6,11 +6,12 @@
 //! so that a run that fails fails again.
 //!
 //! Reading order: [`scenario`] (what a seed means), [`agenda`] (the virtual clock), [`wire`], [`store`], the three nodes
-//! [`client`], [`broker`], [`worker`], [`world`] (puts them together), [`watch`] (what must hold after every step).
+//! [`client`], [`broker`], [`worker`], [`world`] (puts them together), [`watch`] (what must hold after every step), [`plant`] (errors that show that it does find some).
 
 pub mod agenda;
 pub mod broker;
 pub mod client;
+pub mod plant;
 pub mod scenario;
 pub mod store;
 pub mod trace;
@@ -19,5 +20,6 @@ pub mod wire;
 pub mod worker;
 pub mod world;
 
+pub use plant::Plant;
 pub use scenario::Scenario;
-pub use world::{Summary, run};
+pub use world::{Summary, run, run_with};

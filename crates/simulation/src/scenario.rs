@@ -22,12 +22,27 @@ pub struct PlannedJob {
     pub at: Duration,
     /// For whom.
     pub target: Target,
-    /// Whether the target is one worker of the fabric's choice.
-    pub any: bool,
+    /// Whether it says that its client is one of ours.
+    pub fabric: bool,
+    /// Whether its task may run again on a worker that was restarted.
+    pub idempotent: bool,
+    /// Whether it waits for workers that nobody knows.
+    pub waits: bool,
     /// How long the client waits.
     pub timeout: Duration,
     /// When its caller loses interest, if it does.
     pub cancelled_after: Option<Duration>,
+    /// Which client cancels it: its own or another one.
+    pub cancelled_by: usize,
+}
+
+/// Whose host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A client's.
+    Client,
+    /// A worker's.
+    Worker,
 }
 
 /// Something that goes wrong.
@@ -45,6 +60,8 @@ pub enum Fault {
     CrashBroker(Duration),
     /// A worker's process freezes for this time.
     FreezeWorker(usize, Duration),
+    /// The wall clock of a host is set on or back by so many seconds.
+    StepClock(Role, usize, i64),
     /// Nothing that the broker says arrives at a worker for this time; what the worker says does.
     StallWorker(usize, Duration),
 }
@@ -66,6 +83,8 @@ pub struct Scenario {
     pub delay_max: Duration,
     /// Longest time of a batch in a store.
     pub store_delay_max: Duration,
+    /// How many of 1,000 messages arrive twice.
+    pub twice_per_mille: u32,
     /// How often of 1,000 the broker finds a peer's queue full.
     pub full_per_mille: u32,
 }
@@ -84,19 +103,26 @@ impl Scenario {
                 (false, _) => Target::list((0..workers).filter(|_| random.bool()).map(worker_name)),
             };
             let longest = if random.bool() { TIMEOUT_MAX } else { Duration::from_secs(30) };
+            let client = random.usize(..clients);
             jobs.push(PlannedJob {
-                client: random.usize(..clients),
+                client,
+                cancelled_by: if random.u8(..4) == 0 { random.usize(..clients) } else { client },
                 at: up_to(random, SUBMITTED_UNTIL),
                 target,
-                any,
+                fabric: random.u8(..4) > 0,
+                idempotent: random.u8(..4) == 0,
+                waits: random.u8(..4) == 0,
                 timeout: Duration::from_secs(1 + random.u64(..longest.as_secs())),
-                cancelled_after: (random.u8(..10) == 0).then(|| up_to(random, Duration::from_secs(5))),
+                cancelled_after: (random.u8(..6) == 0).then(|| {
+                    let longest = Duration::from_secs(if random.bool() { 5 } else { 40 });
+                    up_to(random, longest)
+                }),
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..128) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..=255) };
         let mut faults = Vec::new();
-        for kind in (0..7).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..8).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -106,6 +132,13 @@ impl Scenario {
                     2 => Fault::CrashClient(random.usize(..clients), away),
                     3 => Fault::CrashWorker(random.usize(..workers), away),
                     4 => Fault::CrashBroker(away),
+                    6 => {
+                        let seconds = if random.bool() { 3600 } else { -3600 };
+                        match random.bool() {
+                            true => Fault::StepClock(Role::Client, random.usize(..clients), seconds),
+                            false => Fault::StepClock(Role::Worker, random.usize(..workers), seconds),
+                        }
+                    }
                     5 => Fault::FreezeWorker(random.usize(..workers), away),
                     _ => Fault::StallWorker(random.usize(..workers), away),
                 };
@@ -127,8 +160,14 @@ impl Scenario {
             faults,
             delay_max: Duration::from_millis(if random.bool() { 2 } else { 800 }),
             store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
+            twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
         }
+    }
+
+    /// Whether wall clocks are set in it.
+    pub fn steps_clocks(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock(..)))
     }
 
     /// Whether the broker's process ends in it: it forgets which jobs went where.

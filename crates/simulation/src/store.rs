@@ -65,8 +65,12 @@ pub struct WorkerRow {
     pub new: NewJob,
     /// When it came.
     pub received: Instant,
-    /// Whether it began to run.
-    pub started: bool,
+    /// What the wall clock was ahead then, in seconds.
+    pub clock: i64,
+    /// How often it began to run.
+    pub attempts: u32,
+    /// Whether it waits for its client.
+    pub waits: bool,
     /// Its Result, and when it was stored.
     pub payload: Option<(Bytes, Instant)>,
 }
@@ -77,18 +81,25 @@ pub struct WorkerRows(pub BTreeMap<JobId, WorkerRow>);
 
 impl WorkerRows {
     /// Does one thing.
-    pub fn apply(&mut self, now: Instant, operation: &WorkerStoreOperation) -> Result<(), StoreFailure> {
+    pub fn apply(&mut self, now: Instant, clock: i64, operation: &WorkerStoreOperation) -> Result<(), StoreFailure> {
         match operation {
             WorkerStoreOperation::Insert(new) => {
                 if self.0.contains_key(&new.job) {
                     return Err(StoreFailure::Duplicate);
                 }
-                let row = WorkerRow { new: new.clone(), received: now, started: false, payload: None };
+                let row =
+                    WorkerRow { new: new.clone(), received: now, clock, attempts: 0, waits: false, payload: None };
                 self.0.insert(new.job.clone(), row);
             }
-            WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) => {
+            WorkerStoreOperation::Started(job) => {
                 if let Some(row) = self.0.get_mut(job) {
-                    row.started = true;
+                    // One that waited for its client goes on, that is no attempt.
+                    row.attempts += u32::from(!std::mem::take(&mut row.waits));
+                }
+            }
+            WorkerStoreOperation::Waiting(job) => {
+                if let Some(row) = self.0.get_mut(job) {
+                    row.waits = true;
                 }
             }
             WorkerStoreOperation::Finish { job, payload, .. } => match self.0.get_mut(job) {
@@ -106,6 +117,8 @@ impl WorkerRows {
 pub struct ClientRow {
     /// What was asked.
     pub request: JobRequest,
+    /// What the wall clock was ahead then, in seconds.
+    pub clock: i64,
     /// How far it is.
     pub progress: Progress,
     /// Whose results are there.
@@ -116,12 +129,18 @@ pub struct ClientRow {
 #[derive(Debug, Default)]
 pub struct ClientRows(pub BTreeMap<JobId, ClientRow>);
 
+/// A time that a row has, as a process sees it whose wall clock was set since: `None` where it has passed.
+pub fn seen(at: Instant, then: i64, clock: i64) -> Option<Instant> {
+    let step = std::time::Duration::from_secs(then.abs_diff(clock));
+    if then >= clock { Some(at + step) } else { at.checked_sub(step) }
+}
+
 /// What a client's writer is told.
 pub type ClientItem = (ClientStoreOperation, Option<ClientToken>);
 
 impl ClientRows {
     /// Does one thing.
-    pub fn apply(&mut self, operation: &ClientStoreOperation) -> Result<(), String> {
+    pub fn apply(&mut self, clock: i64, operation: &ClientStoreOperation) -> Result<(), String> {
         match operation {
             ClientStoreOperation::Insert(request) => {
                 if self.0.contains_key(&request.job) {
@@ -135,7 +154,7 @@ impl ClientRows {
                     completed: Vec::new(),
                     errors: Vec::new(),
                 };
-                let row = ClientRow { request: request.clone(), progress, results: BTreeSet::new() };
+                let row = ClientRow { request: request.clone(), clock, progress, results: BTreeSet::new() };
                 self.0.insert(request.job.clone(), row);
             }
             ClientStoreOperation::Progress(progress) => match self.0.get_mut(&progress.job) {

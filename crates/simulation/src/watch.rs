@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use norfab_protocol::client::{JobState, Outcome};
+use norfab_protocol::Target;
+use norfab_protocol::client::{JobState, Outcome, Progress};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::worker::Ending;
 
-use crate::store::WorkerRows;
+use crate::store::{ClientRows, WorkerRows};
 
 /// How long after the last disturbance a result that is stored at its worker may take to its client, once the client knows
 /// who has the job: the longest time between two askings, and some for the messages.
@@ -18,17 +20,29 @@ const SETTLED_AFTER: Duration = Duration::from_secs(25);
 /// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
 const POSTED_AFTER: Duration = Duration::from_secs(100);
 
+/// How long a message may be under way, which nobody counts: to a worker to which nothing arrives and that is frozen then.
+const UNDER_WAY_MAX: Duration = Duration::from_secs(60);
+
 /// A job as its client sees it.
 #[derive(Debug)]
 struct WatchedJob {
     any: bool,
+    all: bool,
     deadline: Instant,
     state: JobState,
     dispatched: bool,
     /// Workers that the broker posted it to.
     posted: BTreeSet<Identity>,
     results: BTreeSet<Identity>,
+    /// Who has it, as its client stored it last.
+    holders: Vec<Identity>,
     ended: bool,
+    /// Its caller was told that it is stored.
+    acknowledged: bool,
+    /// The row says that it was cancelled.
+    cancelled: bool,
+    /// As what it ended for its caller.
+    told: Option<JobState>,
 }
 
 /// Counts of a run.
@@ -38,6 +52,8 @@ pub struct Counts {
     pub ended: [u64; 4],
     /// Tasks begun.
     pub starts: u64,
+    /// Jobs that a worker ended because they were cancelled.
+    pub cancellations: u64,
     /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
     pub second_workers: u64,
     /// Faults that happened.
@@ -53,6 +69,7 @@ impl Counts {
             *sum += count;
         }
         self.starts += other.starts;
+        self.cancellations += other.cancellations;
         self.second_workers += other.second_workers;
         self.faults += other.faults;
         self.messages += other.messages;
@@ -64,9 +81,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} tasks begun ({} on a second worker after the broker forgot the first); jobs: {completed} \
-             completed, {failed} failed, {stale} stale, {cancelled} cancelled",
-            self.faults, self.messages, self.starts, self.second_workers
+            "{} faults, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
+             completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
+            self.faults, self.messages, self.starts, self.second_workers, self.cancellations
         )
     }
 }
@@ -75,10 +92,16 @@ impl fmt::Display for Counts {
 #[derive(Debug)]
 pub struct Watch {
     jobs: BTreeMap<JobId, WatchedJob>,
+    clients: BTreeMap<JobId, usize>,
     starts: BTreeMap<JobId, Vec<Identity>>,
+    /// Jobs that workers acknowledged.
+    accepted: BTreeSet<(JobId, Identity)>,
     stored_results: BTreeMap<(JobId, Identity), Instant>,
+    /// Cancellations that arrived at a worker's process.
+    cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
     loses_broker: bool,
+    steps_clocks: bool,
     /// What does not hold.
     pub broken: Option<String>,
     /// Counts.
@@ -86,14 +109,19 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a run. `loses_broker`: some promises need a broker that remembers.
-    pub fn new(now: Instant, loses_broker: bool) -> Self {
+    /// Watches a run. `loses_broker`: some promises need a broker that remembers. `steps_clocks`: others need to know across a
+    /// restart how much time has passed.
+    pub fn new(now: Instant, loses_broker: bool, steps_clocks: bool) -> Self {
         Self {
             jobs: BTreeMap::new(),
+            clients: BTreeMap::new(),
             starts: BTreeMap::new(),
+            accepted: BTreeSet::new(),
             stored_results: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             disturbed: now,
             loses_broker,
+            steps_clocks,
             broken: None,
             counts: Counts::default(),
         }
@@ -110,36 +138,97 @@ impl Watch {
     }
 
     /// A client takes a new job.
-    pub fn submitted(&mut self, job: &JobId, any: bool, deadline: Instant) {
+    pub fn submitted(&mut self, client: usize, job: &JobId, target: &Target, deadline: Instant) {
+        self.clients.insert(job.clone(), client);
         let watched = WatchedJob {
-            any,
+            any: *target == Target::Any,
+            all: *target == Target::All,
             deadline,
             state: JobState::New,
             dispatched: false,
             posted: BTreeSet::new(),
             results: BTreeSet::new(),
+            holders: Vec::new(),
             ended: false,
+            acknowledged: false,
+            cancelled: false,
+            told: None,
         };
         self.jobs.insert(job.clone(), watched);
     }
 
     /// A client found the job in its store at its start.
-    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: bool) {
+    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
         if let Some(watched) = self.jobs.get_mut(job) {
+            watched.holders = dispatched.to_vec();
+            watched.deadline = deadline;
             watched.state = state;
-            watched.dispatched = dispatched;
+            watched.dispatched = !dispatched.is_empty();
             watched.ended = false;
         }
     }
 
     /// A client stores how far a job is.
-    pub fn progressed(&mut self, job: &JobId, state: JobState) {
+    pub fn progressed(&mut self, progress: &Progress) {
+        let Progress { job, state, .. } = progress;
+        let state = *state;
         let Some(watched) = self.jobs.get_mut(job) else {
             return self.fail(format!("progress of the unknown job {job}"));
         };
+        watched.holders.clone_from(&progress.dispatched);
+        let cancelled = watched.cancelled;
         let before = std::mem::replace(&mut watched.state, state);
+        if cancelled && state.is_final() && state != JobState::Cancelled {
+            self.fail(format!("job {job} was cancelled and became {state:?}"));
+        }
         if !may_follow(before, state) {
             self.fail(format!("job {job} was {before:?} and became {state:?}"));
+        }
+    }
+
+    /// A caller is told that its job is stored.
+    pub fn acknowledged(&mut self, job: &JobId, is_stored: bool) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.acknowledged = true;
+        }
+        if !is_stored {
+            self.fail(format!("job {job} is acknowledged before it is stored"));
+        }
+    }
+
+    /// A client's disk has that a job is cancelled.
+    pub fn cancellation_stored(&mut self, job: &JobId) {
+        if let Some(watched) = self.jobs.get_mut(job) {
+            watched.cancelled = true;
+        }
+    }
+
+    /// Everything is over: what a client took is on its disk, with the end that its caller was told.
+    pub fn check_rest_of_client(&mut self, client: usize, rows: &ClientRows) {
+        let mut broken = Vec::new();
+        for (job, row) in &rows.0 {
+            if let Some(told) = self.jobs.get_mut(job).and_then(|watched| watched.told.take())
+                && told != row.progress.state
+            {
+                broken.push(format!("job {job} ended as {told:?} and is stored as {:?}", row.progress.state));
+            }
+            if let Some(watched) = self.jobs.get_mut(job) {
+                watched.acknowledged = false;
+            }
+        }
+        let of_client = |job: &JobId| self.clients.get(job) == Some(&client);
+        let lost = self.jobs.iter().find(|(job, watched)| watched.acknowledged && of_client(job));
+        if let Some((job, _)) = lost {
+            broken.push(format!("job {job} was acknowledged and is lost"));
+        }
+        broken.into_iter().for_each(|broken| self.fail(broken));
+    }
+
+    /// Everything is over: a worker has the jobs that it acknowledged.
+    pub fn check_rest_of_worker(&mut self, worker: &Identity, rows: &WorkerRows) {
+        let lost = self.accepted.iter().find(|(job, of)| of == worker && !rows.0.contains_key(job));
+        if let Some((job, _)) = lost.cloned() {
+            self.fail(format!("{worker} acknowledged job {job} and lost it"));
         }
     }
 
@@ -174,7 +263,15 @@ impl Watch {
     }
 
     /// A job ended for its client.
-    pub fn ended(&mut self, now: Instant, job: &JobId, outcome: &Outcome, alive_since: Instant) {
+    /// `stored` are workers whose results are on the client's disk.
+    pub fn ended(
+        &mut self,
+        now: Instant,
+        job: &JobId,
+        outcome: &Outcome,
+        alive_since: Instant,
+        stored: &BTreeSet<Identity>,
+    ) {
         let Some(watched) = self.jobs.get_mut(job) else {
             return self.fail(format!("the end of the unknown job {job}"));
         };
@@ -189,6 +286,16 @@ impl Watch {
             state => return self.fail(format!("job {job} ended as {state:?}")),
         };
         self.counts.ended[index] += 1;
+        watched.told = Some(outcome.state);
+        let is_named = |worker: &&Identity| {
+            watched.results.contains(*worker)
+                || stored.contains(*worker)
+                || outcome.missing.iter().any(|(missing, _)| missing == *worker)
+        };
+        let unnamed = watched.holders.iter().find(|worker| !is_named(worker)).cloned();
+        if let Some(worker) = unnamed {
+            return self.fail(format!("job {job} ended without a result of {worker} and does not name it"));
+        }
         let (deadline, dispatched) = (watched.deadline, watched.dispatched);
         let (results, posted) = (watched.results.clone(), watched.posted.clone());
         if now > deadline.max(alive_since) {
@@ -225,13 +332,20 @@ impl Watch {
     }
 
     /// A worker begins a task.
-    pub fn started(&mut self, job: &JobId, worker: &Identity) {
+    pub fn started(&mut self, now: Instant, job: &JobId, worker: &Identity, may_run_again: bool) {
         self.counts.starts += 1;
+        if self.cancelled.contains(&(job.clone(), worker.clone())) {
+            self.fail(format!("job {job} starts on {worker}, which was told that it is cancelled"));
+        }
+        let is_late = self.jobs.get(job).is_some_and(|watched| watched.deadline + UNDER_WAY_MAX < now);
+        if is_late && !self.steps_clocks {
+            self.fail(format!("job {job} starts on {worker} long after its deadline"));
+        }
         let workers = self.starts.entry(job.clone()).or_default();
         let again = workers.contains(worker);
         let other = !workers.is_empty() && !again;
         workers.push(worker.clone());
-        if again {
+        if again && !may_run_again {
             self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
@@ -240,6 +354,44 @@ impl Watch {
             } else {
                 self.fail(format!("job {job} for any runs on {worker} and on another worker"));
             }
+        }
+    }
+
+    /// A worker's process ends.
+    pub fn worker_crashed(&mut self, worker: &Identity) {
+        self.cancelled.retain(|(_, told)| told != worker);
+    }
+
+    /// A worker ends a job because it was cancelled.
+    pub fn worker_cancels(&mut self, job: &JobId, worker: &Identity) {
+        self.counts.cancellations += 1;
+        self.cancelled.insert((job.clone(), worker.clone()));
+    }
+
+    /// A worker hands the end of a job to its store.
+    pub fn finishes(&mut self, job: &JobId, worker: &Identity, ending: Ending) {
+        if ending != Ending::Cancelled && self.cancelled.contains(&(job.clone(), worker.clone())) {
+            self.fail(format!("job {job} was cancelled on {worker} and ends there as {ending:?}"));
+        }
+    }
+
+    /// A client stores that a job is cancelled everywhere: nobody has it any more.
+    pub fn cancelled<'a>(
+        &mut self,
+        now: Instant,
+        job: &JobId,
+        mut workers: impl Iterator<Item = (&'a Identity, &'a WorkerRows)>,
+    ) {
+        let Some(watched) = self.jobs.get(job) else { return };
+        let keeps = |(worker, rows): (&Identity, &WorkerRows)| {
+            rows.0.get(job).is_some_and(|row| row.payload.is_none()).then(|| worker.clone())
+        };
+        // Of a job for all that was posted to two brokers nobody knows every worker, nor the other of two for any.
+        if now < watched.deadline
+            && !(self.loses_broker && (watched.all || watched.any && watched.posted.len() > 1))
+            && let Some(worker) = workers.find_map(keeps)
+        {
+            self.fail(format!("job {job} is stored as cancelled, and {worker} still has it"));
         }
     }
 
@@ -252,6 +404,9 @@ impl Watch {
     pub fn worker_says(&mut self, worker: &Identity, message: &WorkerMessage, rows: &WorkerRows) {
         let WorkerMessage::Response(reply) = message else { return };
         let row = rows.0.get(&reply.job);
+        if reply.status == Status::ACCEPTED {
+            self.accepted.insert((reply.job.clone(), worker.clone()));
+        }
         if reply.status == Status::ACCEPTED && row.is_none() {
             self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
         }
@@ -275,7 +430,10 @@ fn may_follow(before: JobState, after: JobState) -> bool {
         JobState::Submitting => 1,
         JobState::Dispatched => 2,
         JobState::Started | JobState::Waiting => 3,
-        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
+        JobState::Cancelling => 4,
+        // Cancelled never becomes anything else.
+        JobState::Completed | JobState::Failed | JobState::Stale if before == JobState::Cancelling => 0,
+        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 5,
     };
     // Back only where the one worker that had it did not take it, and another is looked for.
     let elsewhere = before == JobState::Dispatched && after == JobState::Submitting;

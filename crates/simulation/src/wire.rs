@@ -95,6 +95,11 @@ impl Wire {
         self.outbox.retain(|(_, about)| about.as_ref() != Some(job));
     }
 
+    /// How many messages wait for a connection.
+    pub fn waiting(&self) -> usize {
+        self.outbox.len()
+    }
+
     /// The next message of the peer that leaves now.
     pub fn next_to_send(&mut self) -> Option<Frames> {
         if !self.up {

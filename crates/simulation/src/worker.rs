@@ -9,14 +9,15 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Class, Ending, LoadedJob, NotTaken, RestoredJob, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
-    result_reply,
+    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, Worker, WorkerConfig, WorkerOutput,
+    WorkerStoreOperation, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
-use crate::client::service;
+use crate::client::{IDEMPOTENT, service};
+use crate::plant::Plant;
 use crate::scenario::{up_to, worker_name};
-use crate::store::{WorkerItem, WorkerRows, Writer};
+use crate::store::{WorkerItem, WorkerRows, Writer, seen};
 use crate::wire::Wire;
 use crate::world::{Occurrence, Peer, World, trace};
 
@@ -50,7 +51,8 @@ struct Task {
 
 /// A worker's process and disk.
 pub struct WorkerNode {
-    identity: Identity,
+    /// Its name.
+    pub identity: Identity,
     /// The process.
     pub machine: Option<Worker>,
     /// Counts the processes.
@@ -59,10 +61,13 @@ pub struct WorkerNode {
     pub frozen_until: Option<Instant>,
     /// What arrived while it was.
     inbox: VecDeque<Frames>,
+    /// What its host's wall clock is ahead, in seconds.
+    pub clock: i64,
     /// The connection.
     pub wire: Wire,
     writer: Writer<WorkerItem>,
-    rows: WorkerRows,
+    /// The disk.
+    pub rows: WorkerRows,
     tasks: BTreeMap<JobId, Task>,
 }
 
@@ -75,6 +80,7 @@ impl WorkerNode {
             process: 0,
             frozen_until: None,
             inbox: VecDeque::new(),
+            clock: 0,
             wire: Wire::new(now),
             writer: Writer::default(),
             rows: WorkerRows::default(),
@@ -135,7 +141,8 @@ fn event(identity: &Identity, job: &JobId, kind: EventType, extras: Option<serde
 impl World {
     pub(crate) fn start_worker(&mut self, index: usize) {
         let now = self.agenda.now();
-        let worker = &mut self.workers[index];
+        let (plant, worker) = (self.plant, &mut self.workers[index]);
+        let clock = worker.clock;
         worker.process += 1;
         let mut config = WorkerConfig::new(worker.identity.clone(), service());
         config.max_concurrent_jobs = self.scenario.max_concurrent_jobs;
@@ -147,8 +154,14 @@ impl World {
             .filter(|row| row.payload.is_none())
             .map(|row| RestoredJob {
                 new: row.new.clone(),
-                started: row.started,
-                remaining: (row.received + Duration::from_secs(row.new.timeout)).saturating_duration_since(now),
+                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT && plant != Some(Plant::BeginAgain),
+                remaining: {
+                    let time = row.new.time_left.unwrap_or_default();
+                    let deadline = seen(row.received + time, row.clock, clock).unwrap_or(now);
+                    let left = deadline.saturating_duration_since(now).min(time);
+                    if plant == Some(Plant::GiveMoreTime) { time } else { left }
+                },
+                attempts: row.attempts,
             })
             .collect();
         for job in restored {
@@ -165,6 +178,7 @@ impl World {
         if worker.machine.take().is_none() {
             return false;
         }
+        self.watch.worker_crashed(&worker.identity);
         worker.wire.forget();
         worker.inbox.clear();
         worker.frozen_until = None;
@@ -172,7 +186,7 @@ impl World {
         for item in worker.writer.crash() {
             if written && let WorkerItem::Apply(operation, _) = item {
                 // Whether it is refused does not matter: nobody is there to be told.
-                if worker.rows.apply(now, &operation).is_ok()
+                if worker.rows.apply(now, worker.clock, &operation).is_ok()
                     && let WorkerStoreOperation::Finish { job, .. } = &operation
                 {
                     self.watch.result_stored(now, job, &worker.identity);
@@ -253,11 +267,18 @@ impl World {
                     machine.loaded(job, client, asked, loaded);
                 }
                 WorkerItem::Apply(operation, token) => {
-                    let outcome = worker.rows.apply(now, &operation);
+                    if self.plant == Some(Plant::ForgetDuplicates)
+                        && let WorkerStoreOperation::Insert(new) = &operation
+                    {
+                        worker.rows.0.remove(&new.job);
+                    }
+                    let outcome = worker.rows.apply(now, worker.clock, &operation);
                     if let (WorkerStoreOperation::Finish { job, .. }, Ok(())) = (&operation, &outcome) {
                         self.watch.result_stored(now, job, &worker.identity);
                     }
-                    if let Some(token) = token {
+                    if let Some(token) = token
+                        && self.plant != Some(Plant::AcknowledgeFirst)
+                    {
                         machine.stored(now, token, outcome);
                     }
                 }
@@ -295,16 +316,30 @@ impl World {
                 WorkerOutput::Withdraw(job) => worker.wire.forget_job(&job),
                 WorkerOutput::Send(frames, class) => self.worker_sends(index, frames, class, None),
                 WorkerOutput::Announce(job, frames) => self.worker_sends(index, frames, Class::Unhurried, Some(job)),
-                WorkerOutput::Store(operation, token) => worker.writer.push(WorkerItem::Apply(operation, token)),
+                WorkerOutput::Store(operation, token) => {
+                    if let WorkerStoreOperation::Finish { job, ending, .. } = &operation {
+                        self.watch.finishes(job, &worker.identity, *ending);
+                    }
+                    let first = token.clone().filter(|_| self.plant == Some(Plant::AcknowledgeFirst));
+                    worker.writer.push(WorkerItem::Apply(operation, token));
+                    if let (Some(token), Some(machine)) = (first, &mut worker.machine) {
+                        machine.stored(self.agenda.now(), token, Ok(()));
+                    }
+                }
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
-                WorkerOutput::Start(start) => self.start_task(index, start.job),
+                WorkerOutput::Start(start) => self.start_task(index, start),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
+                    if matches!(why, Abandoned::Cancelled { .. }) {
+                        self.announce_cancel(index, &job);
+                    }
                     self.finish_task(index, &job, Ending::Failed);
                 }
                 WorkerOutput::Deliver { job, put } => self.deliver(index, &job, &put),
                 WorkerOutput::Cancel { job, .. } => {
-                    if self.workers[index].tasks.remove(&job).is_some() {
+                    self.announce_cancel(index, &job);
+                    // Some tasks end when they are told to, others do not listen.
+                    if self.random.bool() && self.workers[index].tasks.remove(&job).is_some() {
                         self.finish_task(index, &job, Ending::Cancelled);
                     }
                 }
@@ -323,9 +358,25 @@ impl World {
         }
     }
 
-    fn start_task(&mut self, index: usize, job: JobId) {
+    fn announce_cancel(&mut self, index: usize, job: &JobId) {
+        let worker = &mut self.workers[index];
+        self.watch.worker_cancels(job, &worker.identity);
+        let cancellation = serde_json::json!({ body::CANCELLATION_KEY: { "text": "cancelled by its caller" } });
+        let body = event(&worker.identity, job, EventType::Progress, Some(cancellation));
+        let taken = worker.machine.as_mut().map(|machine| machine.announce_cancel(job, body));
+        self.check_taken(index, job, taken);
+    }
+
+    fn start_task(&mut self, index: usize, start: StartJob) {
+        let StartJob { job, attempt, request, .. } = start;
         trace!(self, "worker {index}: {job} runs");
-        self.watch.started(&job, &self.workers[index].identity);
+        let again = request.task.as_str() == IDEMPOTENT && attempt > 1;
+        let row = self.workers[index].rows.0.get(&job);
+        let its_deadline = row.map(|row| row.received + row.new.time_left.unwrap_or_default());
+        if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
+            self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
+        }
+        self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
             .map(|_| match self.random.u8(..5) {
                 0 => Step::Ask,

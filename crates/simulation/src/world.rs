@@ -11,14 +11,17 @@ use norfab_protocol::worker::Worker;
 use crate::agenda::Agenda;
 use crate::broker::BrokerNode;
 use crate::client::ClientNode;
-use crate::scenario::{FAULTS_UNTIL, Fault, SUBMITTED_UNTIL, Scenario, TIMEOUT_MAX, client_name, up_to, worker_name};
+use crate::plant::Plant;
+use crate::scenario::{
+    FAULTS_UNTIL, Fault, Role, SUBMITTED_UNTIL, Scenario, TIMEOUT_MAX, client_name, up_to, worker_name,
+};
 use crate::trace::Trace;
 use crate::watch::{Counts, Watch};
 use crate::worker::{Step, WorkerNode};
 
 /// When a run ends: every deadline has passed, every process is back, every task has ended.
 const RUN_TIME: Duration =
-    Duration::from_secs(SUBMITTED_UNTIL.as_secs() + TIMEOUT_MAX.as_secs() + FAULTS_UNTIL.as_secs());
+    Duration::from_secs(SUBMITTED_UNTIL.as_secs() + TIMEOUT_MAX.as_secs() + 2 * FAULTS_UNTIL.as_secs());
 
 /// Most steps of a run: one that needs more does not come to rest.
 const STEPS_MAX: u64 = 300_000;
@@ -71,6 +74,7 @@ pub enum Occurrence {
 /// A run.
 pub struct World {
     pub(crate) scenario: Scenario,
+    pub(crate) plant: Option<Plant>,
     pub(crate) random: fastrand::Rng,
     pub(crate) agenda: Agenda<Occurrence>,
     pub(crate) broker: BrokerNode,
@@ -94,9 +98,19 @@ pub struct Summary {
 
 /// Runs one seed. `start` is any time. Errors: the first thing that did not hold, and when.
 pub fn run(seed: u64, start: Instant, trace: Trace) -> Result<Summary, String> {
+    run_with(seed, start, trace, None)
+}
+
+/// As [`run`], with an error that was planted.
+pub fn run_with(seed: u64, start: Instant, trace: Trace, plant: Option<Plant>) -> Result<Summary, String> {
     let mut random = fastrand::Rng::with_seed(seed);
     let scenario = Scenario::draw(&mut random);
     let mut world = World::new(scenario, random, start, trace);
+    world.plant = plant;
+    if plant == Some(Plant::ForgetChoices) {
+        world.broker.forgets = true;
+        world.broker.restart(seed);
+    }
     world.begin();
     let mut steps = 0;
     while world.agenda.elapsed() < RUN_TIME && world.step() {
@@ -136,7 +150,7 @@ impl World {
             peers.insert(Identity::parse(&client_name(index)).expect("a name"), Peer::Client(index));
         }
         Self {
-            watch: Watch::new(start, scenario.loses_broker()),
+            watch: Watch::new(start, scenario.loses_broker(), scenario.steps_clocks()),
             agenda: Agenda::new(start),
             broker: BrokerNode::new(random.u64(..)),
             clients,
@@ -144,6 +158,7 @@ impl World {
             peers,
             trace,
             random,
+            plant: None,
             scenario,
         }
     }
@@ -297,6 +312,8 @@ impl World {
                     self.agenda.after(away, Occurrence::Thaw(index));
                 }
             }
+            Fault::StepClock(Role::Client, index, seconds) => self.clients[index].clock += seconds,
+            Fault::StepClock(Role::Worker, index, seconds) => self.workers[index].clock += seconds,
             Fault::StallWorker(index, away) => {
                 let until = self.agenda.now() + away;
                 self.workers[index].wire.stall(until);
@@ -379,7 +396,15 @@ impl World {
         let now = self.agenda.now();
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
+        if self.comes_twice() {
+            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames.clone()));
+        }
         self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
+    }
+
+    /// Whether a message arrives twice.
+    pub(crate) fn comes_twice(&mut self) -> bool {
+        self.random.u32(..1000) < self.scenario.twice_per_mille
     }
 
     pub(crate) fn delay(&mut self) -> Duration {
@@ -396,11 +421,13 @@ impl World {
             for broken in client.check_rest() {
                 self.watch.broken.get_or_insert(broken);
             }
+            self.watch.check_rest_of_client(client.index, &client.rows);
         }
         for worker in &self.workers {
             for broken in worker.check_rest() {
                 self.watch.broken.get_or_insert(broken);
             }
+            self.watch.check_rest_of_worker(&worker.identity, &worker.rows);
         }
     }
 }

@@ -6,7 +6,7 @@ use norfab_simulation::run;
 use norfab_simulation::trace::Trace;
 use norfab_simulation::watch::Counts;
 
-/// Seeds of a test run: some seconds in a debug build.
+/// Seeds of a test run: some seconds in a debug build. `cargo xtask test` runs 10,000 besides, in a release build.
 const SEEDS: u64 = 300;
 
 #[test]

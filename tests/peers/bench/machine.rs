@@ -42,10 +42,19 @@ pub fn private_megabytes(process: u32) -> f64 {
 
 /// Memory in megabytes that the process holds, shared or not.
 pub fn resident_megabytes(process: u32) -> f64 {
+    status_kilobytes(process, "VmRSS:") / 1024.0
+}
+
+/// The most memory in megabytes that the process ever held, shared or not.
+pub fn peak_megabytes(process: u32) -> f64 {
+    status_kilobytes(process, "VmHWM:") / 1024.0
+}
+
+fn status_kilobytes(process: u32, key: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.expect("the kernel tells the resident memory") as f64 / 1024.0
+    kilobytes.expect("the kernel tells the resident memory") as f64
 }
 
 /// How many of the machine's cores were busy, with everything that ran on it. Near the number of cores, wall-clock

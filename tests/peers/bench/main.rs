@@ -3,6 +3,7 @@
 //! `cargo xtask bench` builds what is measured and runs this. Figures of Python vary with the machine, so the ratio is
 //! what counts. Each figure is a row of [`FIGURES`]; what is measured and how is told in the module that measures it.
 
+mod backlog;
 mod figure;
 mod idle;
 mod load;
@@ -88,6 +89,7 @@ const FIGURES: &[Figure] = &[
         measure: memory::first_worker,
         limit: None,
     },
+    Figure { name: "backlog_rss", unit: "MB", better: Better::Lower, measure: backlog::resident, limit: None },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];
 

@@ -2,23 +2,30 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use norfab_fabric::client::SubmitError;
 use norfab_fabric::{ClientHandle, ClientOptions, JobHandle, JobReport, JobSpec, SystemClock};
-use norfab_jobs::{ClientStore, SqliteClientStore};
+use norfab_jobs::{ClientJobFilter, ClientStore, SqliteClientStore};
 use norfab_protocol::body::InputResponse;
 use norfab_protocol::client::{ClientConfig, JobUpdate};
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, JobId, ServiceName, TaskName};
 use serde_json::{Map, Value, json};
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::Failure;
 use crate::site::Site;
 
+/// Submissions that are made at the same time.
+const SUBMISSIONS_AT_ONCE: usize = 256;
+
 /// A client and the jobs that a test submitted through it.
 pub struct Calls {
     client: ClientHandle,
+    database: PathBuf,
     jobs: HashMap<String, JobHandle>,
 }
 
@@ -30,12 +37,15 @@ impl Calls {
             identity: Identity::parse(name)?,
             config: ClientConfig::default(),
             link: Box::new(site.dealer(name)?),
-            store: Box::new(move || {
-                let store = SqliteClientStore::open(&database, &SystemClock::stamp())?;
-                Ok(Box::new(store) as Box<dyn ClientStore>)
+            store: Box::new({
+                let database = database.clone();
+                move || {
+                    let store = SqliteClientStore::open(&database, &SystemClock::stamp())?;
+                    Ok(Box::new(store) as Box<dyn ClientStore>)
+                }
             }),
         })?;
-        Ok(Self { client, jobs: HashMap::new() })
+        Ok(Self { client, database, jobs: HashMap::new() })
     }
 
     /// Makes a call.
@@ -45,6 +55,10 @@ impl Calls {
             "submit_job" => self.submit(spec(arguments)?).await,
             "wait" => self.wait(text(arguments, "uuid")?).await,
             "run_many" => self.run_many(arguments).await,
+            "submit_many" => self.submit_many(arguments).await,
+            "submit_marked" => self.submit_marked(arguments).await,
+            "states" => self.states(arguments),
+            "wait_for_all" => self.wait_for_all(arguments).await,
             "run_one_by_one" => self.run_one_by_one(arguments).await,
             "job" => self.job(text(arguments, "uuid")?).await,
             "events" => self.events(arguments).await,
@@ -88,6 +102,82 @@ impl Calls {
             *states.entry(state_name(job.await??.state)).or_default() += 1;
         }
         Ok(json!({"seconds": start.elapsed().as_secs_f64(), "states": states}))
+    }
+
+    /// A few submissions at a time, as each waits for the disk.
+    async fn submit_many(&self, arguments: &Value) -> Result<Value, Failure> {
+        let count = arguments["count"].as_u64().ok_or("no count")?;
+        let start = Instant::now();
+        let mut submissions = JoinSet::new();
+        for _ in 0..count {
+            let (client, spec) = (self.client.clone(), spec(arguments)?);
+            submissions.spawn(async move { client.submit(spec).await.map(|_| ()) });
+            if submissions.len() == SUBMISSIONS_AT_ONCE {
+                submissions.join_next().await.ok_or("a submission")???;
+            }
+        }
+        while let Some(submitted) = submissions.join_next().await {
+            submitted??;
+        }
+        Ok(start.elapsed().as_secs_f64().into())
+    }
+
+    /// Submits a job for each id, and gives the ids that were refused, with the reason.
+    async fn submit_marked(&self, arguments: &Value) -> Result<Value, Failure> {
+        let ids: Vec<String> = serde_json::from_value(arguments["ids"].clone())?;
+        let mut refused = Map::new();
+        let mut submissions = JoinSet::new();
+        let mut take = |submitted: Result<(String, Result<(), SubmitError>), JoinError>| -> Result<(), Failure> {
+            let (id, submitted) = submitted?;
+            if let Err(error) = submitted {
+                refused.insert(id, error.to_string().into());
+            }
+            Ok(())
+        };
+        for id in ids {
+            let mut arguments = arguments.clone();
+            arguments["ids"] = Value::Null;
+            arguments["kwargs"] = json!({"mark": id, "path": arguments["path"], "seconds": arguments["seconds"]});
+            arguments["workers"] = "any".into();
+            arguments["uuid"] = id.as_str().into();
+            let (client, spec) = (self.client.clone(), spec(&arguments)?);
+            submissions.spawn(async move { (id, client.submit(spec).await.map(|_| ())) });
+            if submissions.len() == SUBMISSIONS_AT_ONCE {
+                take(submissions.join_next().await.ok_or("a submission")?)?;
+            }
+        }
+        while let Some(submitted) = submissions.join_next().await {
+            take(submitted)?;
+        }
+        Ok(refused.into())
+    }
+
+    /// All jobs by the database: id to state and first error, and whether a result says that it failed.
+    fn states(&self, arguments: &Value) -> Result<Value, Failure> {
+        let mut store = SqliteClientStore::open_beside(&self.database)?;
+        let mut states = Map::new();
+        for job in store.list(&ClientJobFilter::default())? {
+            let mut failed = false;
+            if arguments["results"] == true {
+                let results = store.job(&job.id)?.map(|details| details.results).unwrap_or_default();
+                let says_so = |payload: &[u8]| {
+                    serde_json::from_slice(payload).is_ok_and(|result: Value| result["failed"] == true)
+                };
+                failed = results.iter().any(|(_, payload)| says_so(payload));
+            }
+            states.insert(job.id.to_string(), json!([job.state.to_string(), job.errors.first(), failed]));
+        }
+        Ok(states.into())
+    }
+
+    async fn wait_for_all(&self, arguments: &Value) -> Result<Value, Failure> {
+        let end = Instant::now() + seconds(arguments, 60.0);
+        while self.client.statistics().await?["unfinished_jobs"] != 0 && Instant::now() < end {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let statistics = SqliteClientStore::open_beside(&self.database)?.statistics()?;
+        let states = statistics.jobs_by_state.into_iter().map(|(state, count)| (state.to_string(), count.into()));
+        Ok(Value::Object(states.collect()))
     }
 
     async fn run_one_by_one(&self, arguments: &Value) -> Result<Value, Failure> {

@@ -1,5 +1,7 @@
 //! The dummy service: the tasks of `python/dummy_worker.py` with the same arguments and results.
 
+use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use norfab_service::schemars::{self, JsonSchema};
@@ -15,6 +17,7 @@ pub fn service(name: ServiceName) -> Service {
     Service::new(name)
         .task(Task::new("ok", "Return both arguments.", ok))
         .task(Task::new("slow", "Take some time.", slow))
+        .task(Task::blocking("marked", "Write down where an execution begins and ends.", marked))
         .task(Task::new("fails", "Return a result that says it failed.", fails))
         .task(Task::new("raises", "End with an error.", raises))
         .task(Task::new("inventory_seen", "Return the worker's inventory.", inventory_seen))
@@ -48,6 +51,27 @@ struct Slow {
 async fn slow(_: TaskContext, input: Slow) -> Result<f64, TaskError> {
     tokio::time::sleep(Duration::from_secs_f64(input.seconds)).await;
     Result::Ok(input.seconds)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Marked {
+    mark: String,
+    path: PathBuf,
+    seconds: f64,
+}
+
+fn marked(_: TaskContext, input: Marked) -> Result<bool, TaskError> {
+    let Marked { mark, path, seconds } = input;
+    let write = |what: &str| {
+        let mut file = std::fs::File::options().create(true).append(true).open(&path)?;
+        // In one write, so that lines of several processes do not mix.
+        file.write_all(format!("{what} {mark}\n").as_bytes())
+    };
+    let failed = |error: std::io::Error| TaskError::new(error.to_string());
+    write("begin").map_err(failed)?;
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+    write("end").map_err(failed)?;
+    Result::Ok(true)
 }
 
 async fn fails(_: TaskContext, _: NoInput) -> Result<TaskOutput, TaskError> {

@@ -45,6 +45,50 @@ def run_many(service, task, count, args=None, kwargs=None, workers="any", timeou
     return {"seconds": seconds, "states": states}
 
 
+def submit_many(service, task, count, args=None, kwargs=None, workers="any", timeout=120):
+    """Submits `count` jobs and does not wait for them: the seconds until the last one was taken."""
+    start = time.perf_counter()
+    for _ in range(count):
+        client.submit_job(service, task, args=args, kwargs=kwargs, workers=workers, timeout=timeout)
+    return time.perf_counter() - start
+
+
+def submit_marked(service, task, ids, path, seconds, timeout):
+    """Submits a job for each id, and gives the ids that were refused, with the reason."""
+    refused = {}
+    for uuid in ids:
+        kwargs = {"mark": uuid, "path": path, "seconds": seconds}
+        try:
+            client.submit_job(service, task, uuid=uuid, kwargs=kwargs, workers="any", timeout=timeout)
+        except Exception as error:
+            refused[uuid] = str(error)
+    return refused
+
+
+def states(results=False):
+    """All jobs by the database: id to state and first error, and whether a result says that it failed."""
+    with client.job_db._transaction() as connection:
+        rows = connection.execute("SELECT uuid, status, errors FROM jobs").fetchall()
+
+    def failed(uuid):
+        stored = client.job_db.get_job(uuid).get("result_data") if results else None
+        return any(result.get("failed") for result in (stored or {}).values())
+
+    return {row[0]: [row[1], (row[2] or "")[:200], failed(row[0])] for row in rows}
+
+
+def wait_for_all(timeout=60):
+    """Waits until no job is unfinished: how many are in which state, by the database."""
+    end = time.time() + timeout
+    while True:
+        with client.job_db._transaction() as connection:
+            rows = connection.execute("SELECT status, count(*) FROM jobs GROUP BY status").fetchall()
+        states = {row[0]: row[1] for row in rows}
+        if not set(states) - {"COMPLETED", "FAILED", "STALE"} or time.time() > end:
+            return states
+        time.sleep(0.1)
+
+
 def run_one_by_one(service, task, count, args=None, kwargs=None, workers="any", timeout=60):
     """Runs `count` jobs, each after the last: the seconds that each took."""
     taken = []
@@ -115,6 +159,10 @@ CALLS = {
         submit_job,
         wait,
         run_many,
+        submit_many,
+        submit_marked,
+        states,
+        wait_for_all,
         run_one_by_one,
         job,
         events,

@@ -28,6 +28,19 @@ class DummyWorker(NFPWorker):
         return Result(result=seconds)
 
     @Task(fastapi={"methods": ["POST"]})
+    def marked(self, mark: str, path: str, seconds: float) -> Result:
+        """Write down where an execution begins and ends."""
+
+        def write(what):
+            with open(path, "ab", buffering=0) as file:
+                file.write(f"{what} {mark}\n".encode())
+
+        write("begin")
+        time.sleep(seconds)
+        write("end")
+        return Result(result=True)
+
+    @Task(fastapi={"methods": ["POST"]})
     def fails(self) -> Result:
         """Return a result that says it failed."""
         return Result(result="partial", failed=True, errors=["first error", "second error"], messages=["a message"])

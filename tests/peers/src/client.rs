@@ -81,6 +81,32 @@ impl Client {
         self.0.call("run_many", arguments)
     }
 
+    /// Submits `count` jobs and does not wait for them: the seconds until the last one was taken.
+    pub fn submit_many(&mut self, job: Job, count: u32) -> f64 {
+        let mut arguments = job.0;
+        arguments["count"] = count.into();
+        self.0.call("submit_many", arguments).as_f64().expect("seconds are a number")
+    }
+
+    /// Submits a job of the task `marked` of `service` for each id, which writes its execution to the file `path` and takes so long:
+    /// the ids that were refused, with the reason.
+    pub fn submit_marked(&mut self, service: &str, ids: &[String], path: &str, seconds: f64, timeout: u32) -> Value {
+        let arguments = json!({
+            "service": service, "task": "marked", "ids": ids, "path": path, "seconds": seconds, "timeout": timeout,
+        });
+        self.0.call("submit_marked", arguments)
+    }
+
+    /// All jobs of this client by its database: id to state and first error, and with `results` whether a result says that it failed.
+    pub fn states(&mut self, results: bool) -> Value {
+        self.0.call("states", json!({"results": results}))
+    }
+
+    /// Waits until no job of this client is unfinished, or for so many seconds: how many are in which state, by its database.
+    pub fn wait_for_all(&mut self, seconds: u32) -> Value {
+        self.0.call("wait_for_all", json!({"timeout": seconds}))
+    }
+
     /// Runs `count` jobs, each after the last: the seconds that each took.
     pub fn run_one_by_one(&mut self, job: Job, count: u32) -> Vec<f64> {
         let mut arguments = job.0;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -26,6 +26,8 @@ pub struct Site {
     security: Security,
     broker_key: Option<String>,
     host: &'static str,
+    namespace: Option<String>,
+    variables: Vec<(&'static str, PathBuf)>,
     workers: Map<String, Value>,
     extra: Map<String, Value>,
 }
@@ -58,6 +60,41 @@ impl Site {
         self.host = host;
         self.write();
         self
+    }
+
+    /// Has workers run in a network namespace of this machine, for the fault of a network that is cut.
+    #[must_use]
+    pub fn with_workers_in(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// Sets environment variables of all parts that are started here, to paths.
+    #[must_use]
+    pub fn with_variables(mut self, variables: impl IntoIterator<Item = (&'static str, PathBuf)>) -> Self {
+        self.variables.extend(variables);
+        self
+    }
+
+    /// A command for a part of this site.
+    fn command(&self, mut command: Command) -> Command {
+        command.envs(self.variables.iter().map(|(name, path)| (name, path)));
+        command
+    }
+
+    /// A command for a worker, in the namespace of workers if there is one.
+    fn worker_command(&self, command: Command) -> Command {
+        let command = self.command(command);
+        let Some(namespace) = &self.namespace else { return command };
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => inside.env(name, value),
+                None => inside.env_remove(name),
+            };
+        }
+        inside
     }
 
     /// Adds a worker with the items of its inventory: objects, or paths below the folder.
@@ -135,12 +172,12 @@ impl Site {
             Side::Python(release) => {
                 let mut command = release.environment().script("python/broker.py");
                 command.arg(self.inventory());
-                Peer::start_driven("broker", command)
+                Peer::start_driven("broker", self.command(command))
             }
             Side::Ours => {
                 let mut command = norfab();
                 command.arg("broker").arg("-i").arg(self.inventory());
-                Peer::start_binary("broker", command)
+                Peer::start_binary("broker", self.command(command))
             }
         }
     }
@@ -171,7 +208,7 @@ impl Site {
             Side::Python(release) => {
                 let mut command = release.environment().script("python/fleet.py");
                 command.arg(self.inventory()).args(names);
-                Peer::start_driven("fleet", command)
+                Peer::start_driven("fleet", self.worker_command(command))
             }
             Side::Ours => self.start_our_workers(names),
         }
@@ -184,11 +221,11 @@ impl Site {
         if SHIPPED.iter().any(|shipped| service == shipped) {
             let mut command = norfab();
             command.arg("worker").args(names).arg("-i").arg(self.inventory());
-            return Peer::start_binary(&names[0], command);
+            return Peer::start_binary(&names[0], self.worker_command(command));
         }
         let mut command = ours("worker");
         command.arg(self.inventory()).args(names);
-        Peer::start_driven(&names[0], command)
+        Peer::start_driven(&names[0], self.worker_command(command))
     }
 
     /// Runs a command of our binary to its end, as a user of this site would.
@@ -226,7 +263,7 @@ impl Site {
     pub fn start_python_worker(&self, environment: Environment, name: &str) -> Peer {
         let mut command = environment.script("python/worker.py");
         command.arg(self.inventory()).arg(name);
-        Peer::start_driven(name, command)
+        Peer::start_driven(name, self.worker_command(command))
     }
 
     /// Starts a client.
@@ -241,7 +278,7 @@ impl Site {
             Side::Ours => ours("client"),
         };
         command.arg(self.inventory()).arg(name);
-        Client::new(Peer::start_driven(name, command))
+        Client::new(Peer::start_driven(name, self.command(command)))
     }
 
     /// A process for bare DEALER sockets to this site's broker. They use CURVE if `broker_key` is given.
@@ -257,8 +294,17 @@ impl Site {
 
     fn at(port: Arc<ReservedPort>, security: Security, broker_key: Option<String>) -> Self {
         let folder = tempfile::Builder::new().prefix("norfab-peers-").tempdir().expect("a temporary folder");
-        let site =
-            Self { folder, port, security, broker_key, host: "127.0.0.1", workers: Map::new(), extra: Map::new() };
+        let site = Self {
+            folder,
+            port,
+            security,
+            broker_key,
+            host: "127.0.0.1",
+            namespace: None,
+            variables: Vec::new(),
+            workers: Map::new(),
+            extra: Map::new(),
+        };
         site.write();
         site
     }

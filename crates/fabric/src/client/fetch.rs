@@ -316,6 +316,7 @@ fn spec(task: &str, target: Target, kwargs: Value, timeout: Duration) -> JobSpec
         kwargs,
         args: Vec::new(),
         timeout,
+        waits: false,
     }
 }
 

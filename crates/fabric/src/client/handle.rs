@@ -44,6 +44,9 @@ pub struct JobSpec {
     pub args: Vec<Value>,
     /// How long the caller waits; whole seconds are told to the worker.
     pub timeout: Duration,
+    /// Whether it waits until its deadline for workers that are not registered, whoever they are. Else it waits for those that
+    /// the broker expects: they were registered a moment ago, or the broker has just begun. Others are an error at once.
+    pub waits: bool,
 }
 
 impl JobSpec {
@@ -57,6 +60,7 @@ impl JobSpec {
             kwargs: Map::new(),
             args: Vec::new(),
             timeout: DEFAULT_JOB_TIMEOUT,
+            waits: false,
         }
     }
 }
@@ -201,6 +205,7 @@ impl ClientHandle {
             // Rounded up: a worker that gave up early would be wrong, one that gives up late is only late.
             timeout: Some(timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0)),
             fabric: Some(FABRIC_VERSION),
+            wait: spec.waits.then_some(true),
         };
         let request = JobRequest {
             job: id.clone(),
@@ -210,6 +215,7 @@ impl ClientHandle {
             body: body::encode(&body),
             timeout,
             deadline: SystemClock::now() + timeout,
+            waits: spec.waits,
         };
         let place = self.places.take().await?;
         self.commands.send(ClientCommand::Submit { request, mailbox: Arc::clone(mailbox), place }).await?;
@@ -237,6 +243,27 @@ impl ClientHandle {
         self.commands.send(command).await?;
         let known = answer.await.map_err(|_| QueueError::Stopped)?;
         Ok(known.then(|| JobHandle::new(job, mailbox, self.commands.clone())))
+    }
+
+    /// Cancels an unfinished job of this client, submitted by this process or one before it: its workers are told until they
+    /// confirm it. `by` says who wants that. Whoever follows the job is told of its end when all have confirmed, or after
+    /// [`norfab_protocol::client::CANCEL_PATIENCE`]; the job's state in the database is CANCELLING until they have. `false`:
+    /// there is no such unfinished job. Errors: the client did not take it.
+    pub async fn cancel(&self, job: JobId, by: &str, reason: Option<String>) -> Result<bool, QueueError> {
+        cancel(&self.commands, job, by, reason).await
+    }
+
+    /// Tells workers once that a job of another client is cancelled. They tell that client. Errors: the client did not take it.
+    pub async fn cancel_elsewhere(
+        &self,
+        job: JobId,
+        service: ServiceName,
+        target: Target,
+        by: &str,
+        reason: Option<String>,
+    ) -> Result<(), QueueError> {
+        let command = ClientCommand::CancelElsewhere { job, service, target, by: by.to_owned(), reason };
+        self.commands.send(command).await
     }
 
     /// Asks the broker itself. A request that nobody answers in time gives status 408, as in the recorded clients.
@@ -319,6 +346,17 @@ impl ClientHandle {
     }
 }
 
+async fn cancel(
+    commands: &QueueSender<ClientCommand>,
+    job: JobId,
+    by: &str,
+    reason: Option<String>,
+) -> Result<bool, QueueError> {
+    let (known, answer) = oneshot::channel();
+    commands.send(ClientCommand::Cancel { job, by: by.to_owned(), reason, known }).await?;
+    answer.await.map_err(|_| QueueError::Stopped)
+}
+
 fn not_taken(id: &JobId) -> SubmitError {
     SubmitError::Refused(format!("job {id} was not taken: its id is in use, or the client is stopping"))
 }
@@ -398,14 +436,14 @@ impl JobHandle {
         self.commands.send(ClientCommand::Credit { job: self.id.clone(), worker, offset }).await
     }
 
-    /// Ends the job here at once and tells its workers. Errors: it did not leave.
-    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<(), AnswerError> {
-        self.commands.send(ClientCommand::Cancel { job: self.id.clone(), by: by.to_owned(), reason }).await
+    /// As [`ClientHandle::cancel`].
+    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<bool, AnswerError> {
+        cancel(&self.commands, self.id.clone(), by, reason).await
     }
 }
 
 impl Drop for JobHandle {
     fn drop(&mut self) {
-        self.mailbox.close();
+        self.mailbox.abandon();
     }
 }

@@ -72,6 +72,7 @@ impl Mailbox {
                 }
                 JobUpdate::Stream(bytes) => inner.stream_bytes += bytes.len(),
                 JobUpdate::Stored
+                | JobUpdate::Waits(_)
                 | JobUpdate::Dispatched(_)
                 | JobUpdate::Accepted(_)
                 | JobUpdate::Question(..)
@@ -126,7 +127,19 @@ impl Mailbox {
         }
     }
 
-    /// Nobody reads any more, or nobody writes any more.
+    /// Nobody reads any more: what waits is thrown away, as thousands of jobs may be submitted that nobody waits for.
+    pub(crate) fn abandon(&self) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.closed = true;
+        inner.updates = VecDeque::new();
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).closed
+    }
+
+    /// Nobody writes any more.
     pub(crate) fn close(&self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.filled.notify_one();

@@ -1,6 +1,7 @@
 //! The client's owner loop, its handle, and the jobs that come through it.
 
-pub mod fetch;
+pub mod backlog;
+mod fetch;
 mod handle;
 mod mailbox;
 mod run;

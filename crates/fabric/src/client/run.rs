@@ -1,15 +1,19 @@
 //! The loop that owns a client's socket.
 
+mod refill;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientStore, Confirmation, spawn_client};
+use norfab_jobs::{ClientJob, ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientNote, ClientOutput, ClientToken, JobRequest, JobUpdate, ManagementFailure, SILENCE_MAX,
+    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, ManagementFailure,
+    SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
+use norfab_protocol::target::Target;
 use norfab_protocol::worker::Class;
 use norfab_protocol::{Identity, JobId, ServiceName};
 use norfab_transport::{DealerLink, LinkError};
@@ -18,6 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::ClientOptions;
+use super::backlog::{Backlog, Reading};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -67,6 +72,16 @@ pub(super) enum ClientCommand {
         job: JobId,
         by: String,
         reason: Option<String>,
+        /// Whether there is such an unfinished job.
+        known: oneshot::Sender<bool>,
+    },
+    /// Tells workers that a job of another client is cancelled.
+    CancelElsewhere {
+        job: JobId,
+        service: ServiceName,
+        target: Target,
+        by: String,
+        reason: Option<String>,
     },
     Management {
         id: JobId,
@@ -84,12 +99,20 @@ pub(super) enum ClientCommand {
     },
 }
 
+fn cancel_text(by: &str, reason: Option<&str>) -> String {
+    norfab_protocol::body::cancel_text(by, &SystemClock::ctime(), reason)
+}
+
 /// What the store's thread hands back.
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<ClientToken>),
     Pruned {
         more: bool,
     },
+    /// Jobs that wait in the database.
+    Read(Reading, Result<Page<ClientJob>, StoreError>),
+    /// A job that is perhaps one of them, and what is asked of it.
+    Found(Box<Option<ClientJob>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -105,6 +128,9 @@ pub(super) struct Run {
     inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
+    /// How many mailboxes there were when those that nobody reads were last thrown away.
+    mailboxes_swept: usize,
+    backlog: Backlog,
     /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
     unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
@@ -119,6 +145,8 @@ pub(super) struct Run {
     /// The machine wants another connection.
     reconnect: bool,
     throttle: Throttle,
+    /// Unix seconds: jobs that were submitted before are those of a process before this one.
+    began: f64,
 }
 
 impl Run {
@@ -148,6 +176,8 @@ impl Run {
             inbox,
             store_ended: false,
             mailboxes: HashMap::new(),
+            mailboxes_swept: 0,
+            backlog: Backlog::default(),
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
@@ -159,6 +189,7 @@ impl Run {
             flush_by: None,
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
+            began: SystemClock::unix(),
         })
     }
 
@@ -228,10 +259,25 @@ impl Run {
             match answer {
                 StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
                     self.unconfirmed.remove(&token.0);
+                    if self.backlog.confirmed(&token.0, outcome.is_ok()) {
+                        self.waits_in_database(token.0, outcome.map_err(|error| error.to_string()));
+                        continue;
+                    }
                     self.machine.stored(SystemClock::now(), token, outcome.map_err(|error| error.to_string()));
                     self.perform();
                 }
                 StoreAnswer::Pruned { more } => self.storing.pruned(SystemClock::now(), more),
+                StoreAnswer::Read(what, page) => self.read_back(&what, page),
+                StoreAnswer::Found(job, command) => {
+                    if let Some(job) = *job
+                        && !job.state.is_final()
+                        && self.machine.state(&job.id).is_none()
+                    {
+                        self.take_back(job);
+                    }
+                    self.command(*command);
+                    self.perform();
+                }
                 StoreAnswer::Ended => self.store_ended = true,
             }
         }
@@ -254,6 +300,7 @@ impl Run {
             self.connected = false;
             self.link.reconnect()?;
         }
+        self.refill(now);
         let inbox = self.inbox.clone();
         self.storing.prune(now, move |more| inbox.push([StoreAnswer::Pruned { more }]));
         let stored = self.storing.gather(now);
@@ -263,7 +310,10 @@ impl Run {
         }
         self.outbox.flush(now, &mut *self.link)?;
         if let Some(flush_by) = self.flush_by
-            && ((self.machine.unconfirmed() == 0 && (self.outbox.is_empty() || !self.connected)) || now >= flush_by)
+            && ((self.machine.unconfirmed() == 0
+                && self.backlog.is_stored()
+                && (self.outbox.is_empty() || !self.connected))
+                || now >= flush_by)
         {
             return Ok(Turn::End);
         }
@@ -273,7 +323,8 @@ impl Run {
         if gated {
             return Ok(Turn::Pause);
         }
-        let deadline = [self.machine.next_deadline(), self.flush_by, self.storing.deadline(now, stored)];
+        let of_backlog = self.backlog.deadline();
+        let deadline = [self.machine.next_deadline(), self.flush_by, self.storing.deadline(now, stored), of_backlog];
         let deadline = deadline.into_iter().flatten().min();
         Ok(Turn::Wait(deadline.map(|deadline| deadline.saturating_duration_since(SystemClock::now()))))
     }
@@ -298,7 +349,7 @@ impl Run {
                     return false;
                 }
             };
-            self.command(command);
+            self.ask_or_command(command);
             self.perform();
         }
         true
@@ -307,17 +358,24 @@ impl Run {
     fn command(&mut self, command: ClientCommand) {
         match command {
             ClientCommand::Submit { request, mailbox, place } => {
-                if self.flush_by.is_some() || self.machine.state(&request.job).is_some() {
+                let known = self.machine.state(&request.job).is_some() || self.mailboxes.contains_key(&request.job);
+                if self.flush_by.is_some() || known {
                     // Refused while stopping, and where two jobs would share an id.
                     mailbox.close();
                     return;
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                self.machine.submit(request);
+                if self.backlog.takes(self.machine.unfinished()) {
+                    self.backlog.push(request.job.clone(), request.deadline);
+                    let token = ClientToken(request.job.clone());
+                    self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
+                } else {
+                    self.machine.submit(request);
+                }
             }
             ClientCommand::Watch { job, mailbox, known } => {
-                let active = self.machine.state(&job).is_some();
+                let active = self.machine.state(&job).is_some() && !self.machine.end_was_told(&job);
                 if active {
                     for (worker, question) in self.machine.open_questions(&job) {
                         mailbox.put(JobUpdate::Question(worker.clone(), question.clone()));
@@ -331,7 +389,14 @@ impl Run {
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
-            ClientCommand::Cancel { job, by, reason } => self.machine.cancel(SystemClock::now(), &job, &by, reason),
+            ClientCommand::Cancel { job, by, reason, known } => {
+                let text = cancel_text(&by, reason.as_deref());
+                // Who asked may have gone.
+                known.send(self.machine.cancel(SystemClock::now(), &job, text)).ok();
+            }
+            ClientCommand::CancelElsewhere { job, service, target, by, reason } => {
+                self.machine.cancel_elsewhere(&job, service, target, cancel_text(&by, reason.as_deref()));
+            }
             ClientCommand::Management { id, service, request, deadline, answer } => {
                 self.management.insert(id.clone(), answer);
                 self.machine.management(id, service, &request, deadline);
@@ -350,7 +415,7 @@ impl Run {
                         "send_failures": self.outbox.failures(),
                         "receive_failures": counters.refused,
                     },
-                    "unfinished_jobs": self.machine.unfinished(),
+                    "unfinished_jobs": self.machine.unfinished() + self.backlog.len(),
                     "outbound_queue_depth": self.outbox.len(),
                 });
                 // Who asked may have gone.
@@ -423,6 +488,9 @@ impl Run {
                 return;
             }
             after = end;
+            if Backlog::is_enough(self.machine.unfinished()) {
+                return self.backlog.left_by_last_process(after, SystemClock::now());
+            }
         }
     }
 }

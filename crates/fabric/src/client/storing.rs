@@ -9,9 +9,14 @@ use norfab_protocol::worker::TIMEOUT_SECONDS_MAX;
 
 use crate::clock::SystemClock;
 
+/// Requests up to this size are looked at for whether they wait for workers that nobody knows.
+const WAIT_LOOKED_FOR: usize = 1 << 20;
+
 /// A stored job in the machine's words, with the time that is left to it.
 pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
-    let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+    let left = (job.deadline - SystemClock::steady_unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+    // Not more than there was at its submission, whatever was done to the wall clock meanwhile.
+    let left = left.min(job.timeout.saturating_add(1) as f64);
     RestoredClientJob {
         state: match job.state {
             ClientState::New => JobState::New,
@@ -19,6 +24,7 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
             ClientState::Dispatched => JobState::Dispatched,
             ClientState::Started => JobState::Started,
             ClientState::WaitingClientInput => JobState::Waiting,
+            ClientState::Cancelling => JobState::Cancelling,
             ClientState::Completed => JobState::Completed,
             ClientState::Failed => JobState::Failed,
             ClientState::Stale => JobState::Stale,
@@ -29,13 +35,15 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
             service: job.service,
             task: job.task,
             target: Target::parse(&job.target),
-            body: job.body,
+            waits: job.body.len() <= WAIT_LOOKED_FOR && norfab_protocol::body::waits(&job.body),
             timeout: Duration::from_secs(job.timeout),
             deadline: SystemClock::now() + Duration::from_secs_f64(left),
+            body: job.body,
         },
         dispatched: job.dispatched,
         started: job.started,
         completed: job.completed,
+        errors: job.errors,
     }
 }
 
@@ -53,7 +61,7 @@ pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
                 body: request.body,
                 timeout: request.timeout.as_secs(),
                 submitted: at,
-                deadline: at + left.as_secs_f64(),
+                deadline: SystemClock::steady_unix() + left.as_secs_f64(),
                 state: ClientState::New,
                 dispatched: Vec::new(),
                 started: Vec::new(),
@@ -70,6 +78,7 @@ pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
                 JobState::Dispatched => ClientState::Dispatched,
                 JobState::Started => ClientState::Started,
                 JobState::Waiting => ClientState::WaitingClientInput,
+                JobState::Cancelling => ClientState::Cancelling,
                 JobState::Completed => ClientState::Completed,
                 JobState::Failed => ClientState::Failed,
                 JobState::Stale => ClientState::Stale,

@@ -412,7 +412,8 @@ impl Run {
                         debug!("worker {}: input for job {job} was not taken: {reason}", self.runner.identity);
                     }
                 }
-                WorkerOutput::Cancel { job, why } => {
+                WorkerOutput::Cancel { job, task, why } => {
+                    self.announce_cancel(&job, &task, &why);
                     if let Some(port) = self.ports.get(&job) {
                         port.cancel(CancelReason::Requested(tasks::reason(&why)));
                     }
@@ -441,7 +442,20 @@ impl Run {
         self.outbox.push(SystemClock::now(), frames, class, job, place);
     }
 
+    /// Tells the job's client that it was cancelled: that may have been somebody else.
+    fn announce_cancel(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
+        let text = tasks::reason(why);
+        info!(job_uuid = %job, "worker {}: job {job} is {text}", self.runner.identity);
+        let body = tasks::cancelled_event(&self.runner, job, task, &text);
+        if let Err(reason) = self.machine.announce_cancel(job, body) {
+            debug!("worker {}: that job {job} is cancelled was not told: {reason}", self.runner.identity);
+        }
+    }
+
     fn abandon(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
+        if matches!(why, Abandoned::Cancelled { .. }) {
+            self.announce_cancel(job, task, why);
+        }
         let (ending, reply, event) = tasks::abandoned(&self.runner, job, task, why);
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
     }

@@ -53,9 +53,13 @@ impl Run {
         let idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent())
             && job.attempts < ATTEMPTS_MAX;
         let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
+        let (time_left, attempts) = (head.time_left(), job.attempts);
+        // What was left when it came is the most that can be left, whatever was done to the wall clock meanwhile.
+        let remaining = Duration::from_secs_f64(left).min(time_left.unwrap_or(Duration::MAX));
         let JobRequestHead { task, timeout: asked_timeout, .. } = head;
-        let new = NewJob { job: job.id, client: job.client, task, asked_timeout, timeout: job.timeout, body: job.body };
-        let restored = RestoredJob { new, started: started && !idempotent, remaining: Duration::from_secs_f64(left) };
+        let (job, client, timeout, body) = (job.id, job.client, job.timeout, job.body);
+        let new = NewJob { job, client, task, asked_timeout, timeout, time_left, body };
+        let restored = RestoredJob { new, started: started && !idempotent, remaining, attempts };
         self.machine.restore(SystemClock::now(), restored);
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
@@ -86,8 +90,8 @@ impl Run {
 pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
     let at = SystemClock::unix();
     match operation {
-        WorkerStoreOperation::Insert(NewJob { job, client, task, asked_timeout, timeout, body }) => {
-            let seconds = asked_timeout.unwrap_or(TIMEOUT_SECONDS_MAX).min(TIMEOUT_SECONDS_MAX);
+        WorkerStoreOperation::Insert(NewJob { job, client, task, timeout, time_left, body, .. }) => {
+            let seconds = time_left.map_or(TIMEOUT_SECONDS_MAX as f64, |left| left.as_secs_f64());
             WorkerOperation::Insert(WorkerJob {
                 id: job,
                 client,
@@ -95,7 +99,7 @@ pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
                 body,
                 timeout,
                 received: at,
-                deadline: at + seconds as f64,
+                deadline: at + seconds,
                 state: WorkerState::Pending,
                 attempts: 0,
                 started: None,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use norfab_protocol::body::{Event, EventStatus, JobRequestBody, Resource, Severity};
+use norfab_protocol::body::{CANCELLATION_KEY, Event, EventStatus, JobRequestBody, Resource, Severity, cancel_text};
 use norfab_protocol::worker::{Abandoned, Ending, StartJob, result_reply_of};
 use norfab_protocol::{EventType, Identity, JobId, ResultStatus, TaskName, TaskResult};
 use norfab_service::{
@@ -107,7 +107,7 @@ impl TaskOutlet for Outlet {
 
 /// Starts a task and returns the port through which it is reached.
 pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
-    let StartJob { job, client, request, timeout, deadline } = start;
+    let StartJob { job, client, request, timeout, attempt, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
     let outlet = Outlet {
         job: job.clone(),
@@ -134,7 +134,16 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
     runner.runtime.spawn(
         async move {
             let runner = of_task;
-            let result = runner.service.run(context.clone(), args, kwargs).await;
+            let mut result = runner.service.run(context.clone(), args, kwargs).await;
+            if let Some(CancelReason::Requested(text)) = context.cancel_reason()
+                && !result.errors.iter().any(|error| error.contains(&text))
+            {
+                // What it returns is what it had done until then, or all, if it did not listen.
+                result.messages.push(text);
+            }
+            if attempt > 1 {
+                result.messages.push(format!("attempt {attempt}: the worker was restarted while the job ran"));
+            }
             let ending = match (context.cancel_reason(), result.failed, result.status) {
                 (Some(CancelReason::Requested(_)), _, _) => Ending::Cancelled,
                 (_, true, Some(ResultStatus::Error | ResultStatus::Timeout)) => Ending::Failed,
@@ -225,12 +234,23 @@ fn completed_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
     norfab_protocol::body::encode(&event)
 }
 
+/// The event that says that a job was cancelled, by whom, when and why.
+pub(super) fn cancelled_event(runner: &Runner, job: &JobId, task: &TaskName, text: &str) -> Bytes {
+    let mut event = event(runner, job, task, EventType::Progress, text, EventStatus::Cancelled);
+    event.severity = Severity::Warning;
+    event.extras = serde_json::json!({ CANCELLATION_KEY: { "text": text } }).as_object().cloned();
+    log(&event);
+    norfab_protocol::body::encode(&event)
+}
+
 /// Why a job is given up, for people.
 pub(super) fn reason(why: &Abandoned) -> String {
     match why {
         Abandoned::Expired => "its deadline passed before it started".to_owned(),
-        Abandoned::Cancelled { by, reason: Some(reason) } => format!("cancelled by {by}: {reason}"),
-        Abandoned::Cancelled { by, reason: None } => format!("cancelled by {by}"),
+        Abandoned::Cancelled { text: Some(text), .. } => text.clone(),
+        Abandoned::Cancelled { by, reason, text: None } => {
+            cancel_text(by.as_str(), &SystemClock::ctime(), reason.as_deref())
+        }
         Abandoned::Unreadable(error) => format!("its request cannot be read: {error}"),
         Abandoned::Restarted => "worker restarted while the job ran".to_owned(),
     }

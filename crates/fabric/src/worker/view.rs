@@ -102,6 +102,7 @@ impl WorkerView for View {
                 "args": request.as_ref().map(|request| request.args.clone()).unwrap_or_default(),
                 "kwargs": request.map(|request| request.kwargs).unwrap_or_default(),
                 "timeout": job.timeout,
+                "attempts": job.attempts,
                 "result_data": result_data,
                 "job_events": events,
             })))

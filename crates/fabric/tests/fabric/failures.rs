@@ -169,6 +169,9 @@ impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, 
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
         self.store.unfinished(after, limit)
     }
+    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
+        self.store.late(before, limit)
+    }
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
         self.store.job(id)
     }

@@ -88,8 +88,14 @@ impl Fabric {
         Self { context, keys, broker: Some(broker), endpoint, folder, workers: BTreeMap::new() }
     }
 
-    pub async fn restart_broker(&mut self) {
+    pub async fn stop_broker(&mut self) {
         self.broker.take().expect("a broker").stop().await;
+    }
+
+    pub async fn restart_broker(&mut self) {
+        if let Some(broker) = self.broker.take() {
+            broker.stop().await;
+        }
         let end = Instant::now() + PATIENCE;
         loop {
             // The port may still be held for a moment.
@@ -111,7 +117,7 @@ impl Fabric {
         Box::new(Dealer::connect(&self.context, &self.endpoint, name.as_bytes(), options).expect("a dealer"))
     }
 
-    fn database(&self, name: &str) -> PathBuf {
+    pub fn database(&self, name: &str) -> PathBuf {
         self.folder.path().join(format!("{name}.db"))
     }
 
@@ -165,10 +171,22 @@ impl Fabric {
         ClientHandle::start(options).expect("a client")
     }
 
+    pub fn stored_states(&self, client: &str) -> BTreeMap<norfab_jobs::ClientState, u64> {
+        use norfab_jobs::ClientStore;
+        let mut store = SqliteClientStore::open(&self.database(client), "now").expect("a store");
+        store.statistics().expect("statistics").jobs_by_state
+    }
+
     pub async fn stored_jobs(&self, worker: &str) -> u64 {
         use norfab_jobs::WorkerStore;
         let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
         store.statistics().expect("statistics").total_jobs()
+    }
+
+    pub async fn stored_state(&self, worker: &str, job: &norfab_protocol::JobId) -> Option<norfab_jobs::WorkerState> {
+        use norfab_jobs::WorkerStore;
+        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        store.job(job).expect("it can be read").map(|details| details.job.state)
     }
 
     pub async fn stop(mut self) {
@@ -220,6 +238,7 @@ fn service() -> Service {
         .task(Task::new("ask", "Asks.", async |context: TaskContext, NoInput {}| {
             Ok(context.ask(Question::new("proceed?")).await?)
         }))
+        .task(Task::new("again", "May run twice.", async |_: TaskContext, NoInput {}| Ok(json!("done"))).idempotent())
         .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
             context.cancelled().cancelled().await;
             Ok(json!("ended early"))

@@ -138,6 +138,14 @@ impl ClientStore for MemoryClientStore {
         Ok(Page { jobs, unreadable: Vec::new(), end })
     }
 
+    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
+        let mut page = self.unfinished(None, usize::MAX)?;
+        page.jobs.retain(|job| job.deadline < before);
+        page.jobs.truncate(limit);
+        page.end = page.jobs.last().map(|job| (job.submitted, job.id.to_string()));
+        Ok(page)
+    }
+
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
         Ok(self.table.get(id).map(|row| ClientJobDetails {
             job: row.job.clone(),

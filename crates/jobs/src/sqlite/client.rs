@@ -35,6 +35,10 @@ impl ClientStore for SqliteStore<ClientJobs> {
         self.page(concat!(job_columns!(), ", body"), after, limit, read_job_and_body)
     }
 
+    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
+        self.page_of("deadline < ?4", concat!(job_columns!(), ", body"), None, before, limit, read_job_and_body)
+    }
+
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
         self.read(Some(id), |connection| {
             let mut select =

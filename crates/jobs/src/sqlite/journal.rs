@@ -74,6 +74,8 @@ pub(super) struct Journal {
     number: u64,
     seed: i64,
     buffer: Vec<u8>,
+    /// It is damaged and could not be set aside: nothing is written into it.
+    frozen: bool,
 }
 
 impl Journal {
@@ -95,8 +97,13 @@ impl Journal {
         let Contents { records, last, end, .. } = contents;
         // What the database does not have stays where it is until it does; behind it there may be anything, which is overwritten.
         let position = if records.is_empty() { 0 } else { end as u64 };
-        let journal = Self { file, position, number: last.max(applied), seed, buffer: Vec::new() };
+        let journal = Self { file, position, number: last.max(applied), seed, buffer: Vec::new(), frozen: false };
         Ok(Some(Found { journal, records, damage }))
+    }
+
+    /// Leaves the file as it is: nothing is noted any more.
+    pub(super) fn freeze(&mut self) {
+        self.frozen = true;
     }
 
     /// Cuts off what stands behind the last record that can be read: it must not seem to follow what is noted next.
@@ -110,7 +117,7 @@ impl Journal {
         self.buffer.resize(HEADER_BYTES, 0);
         encode(&mut self.buffer);
         let end = self.position + self.buffer.len() as u64;
-        if end > JOURNAL_BYTES_MAX {
+        if end > JOURNAL_BYTES_MAX || self.frozen {
             return Ok(false);
         }
         let number = self.number + 1;
@@ -144,7 +151,9 @@ impl Journal {
     /// wait for its lock.
     pub(super) fn empty(&mut self) {
         // Records that stay do no harm: the database knows that it has them.
-        drop(self.file.set_len(0));
+        if !self.frozen {
+            drop(self.file.set_len(0));
+        }
     }
 }
 

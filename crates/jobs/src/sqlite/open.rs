@@ -10,11 +10,12 @@ use std::time::Duration;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Counts, Database, number, store_error};
+use super::replaced::Files;
+use super::{Counts, Database, LOG_BYTES_MAX, number, store_error};
 use crate::error::StoreError;
 
 /// How long a write waits for another process that reads or prunes the same file.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Databases up to this size are checked completely at start; of larger ones only the jobs, not what they carried, so that
 /// a start takes less than a second.
@@ -28,6 +29,8 @@ const STATEMENTS_CACHED: usize = 32;
 pub struct SetAside {
     /// Which file.
     pub file: DamagedFile,
+    /// How it is kept.
+    pub kept: Kept,
     /// Where it was.
     pub path: PathBuf,
     /// Where it, or its copy, is now.
@@ -45,9 +48,20 @@ pub enum DamagedFile {
     Journal,
 }
 
+/// How a damaged file is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// Under another name.
+    Moved,
+    /// As a copy under another name.
+    Copied,
+    /// Where it was, because there was no space for anything else: it is not written to, and the next start tries again.
+    InPlace,
+}
+
 impl fmt::Display for SetAside {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, path, moved_to, reason } = self;
+        let Self { file, kept, path, moved_to, reason } = self;
         let (path, moved_to) = (path.display(), moved_to.display());
         match file {
             DamagedFile::Database => write!(
@@ -55,11 +69,17 @@ impl fmt::Display for SetAside {
                 "the job database {path} was damaged ({reason}): it is kept as {moved_to}, and a new one was begun \
                  without its jobs"
             ),
-            DamagedFile::Journal => write!(
-                formatter,
-                "the job journal {path} was damaged ({reason}): a copy is kept as {moved_to}, and the latest changes of \
-                 some jobs are lost"
-            ),
+            DamagedFile::Journal => {
+                write!(formatter, "the job journal {path} was damaged ({reason}): ")?;
+                match kept {
+                    Kept::Copied => write!(formatter, "a copy is kept as {moved_to}")?,
+                    Kept::Moved => write!(formatter, "it is kept as {moved_to}")?,
+                    Kept::InPlace => {
+                        formatter.write_str("it could not be set aside and is left alone until the next start")?
+                    }
+                }
+                formatter.write_str(", and the latest changes of some jobs are lost")
+            }
         }
     }
 }
@@ -80,20 +100,25 @@ impl Database {
     pub(super) fn open(path: &Path, kind: &Kind, stamp: Option<&str>) -> Result<Self, StoreError> {
         let path = std::path::absolute(path).map_err(|error| file_error("find", path, &error))?;
         create_private(&path)?;
-        match (connect(&path, kind), stamp) {
+        match (connect(&path, kind, Sharing::Shared), stamp) {
             (Ok(opened), _) => Ok(Self::new(opened, path, None)),
+            // What is shared with other processes takes some space. The owner can do without.
+            (Err(StoreError::DiskFull { .. }), Some(_)) => {
+                Ok(Self::new(connect(&path, kind, Sharing::Alone)?, path, None))
+            }
             (Err(StoreError::Damaged { error, .. }), Some(stamp)) => {
                 let set_aside = set_aside(&path, stamp, error)?;
                 create_private(&path)?;
-                Ok(Self::new(connect(&path, kind)?, path, Some(set_aside)))
+                Ok(Self::new(connect(&path, kind, Sharing::Shared)?, path, Some(set_aside)))
             }
             (Err(error), _) => Err(error),
         }
     }
 
     fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
-        let Opened { connection, log_pages, page_bytes } = opened;
-        Self { connection, path, set_aside, log_pages, pages_written_back: 0, page_bytes, counts: Counts::default() }
+        let Opened { connection, sharing, log_pages, page_bytes } = opened;
+        let (files, counts) = (Files::of(&path), Counts::default());
+        Self { connection, sharing, path, files, set_aside, log_pages, pages_written_back: 0, page_bytes, counts }
     }
 }
 
@@ -151,14 +176,24 @@ fn set_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, Store
     if index.exists() {
         std::fs::remove_file(&index).map_err(error)?;
     }
-    Ok(SetAside { file: DamagedFile::Database, path: path.to_owned(), moved_to, reason })
+    Ok(SetAside { file: DamagedFile::Database, kept: Kept::Moved, path: path.to_owned(), moved_to, reason })
 }
 
-/// Keeps a copy of a damaged journal.
-pub(super) fn copy_aside(path: &Path, stamp: &str, reason: String) -> Result<SetAside, StoreError> {
+/// Keeps a copy of a damaged journal. `None`: there is no space for one, or the system says no; nothing is left of it.
+pub(super) fn copy_aside(path: &Path, stamp: &str) -> Option<PathBuf> {
+    let copy = unused(path, stamp);
+    if std::fs::copy(path, &copy).is_ok() {
+        return Some(copy);
+    }
+    // Part of a copy would be taken for all of it. Where it cannot be removed, it was never made.
+    drop(std::fs::remove_file(&copy));
+    None
+}
+
+/// Gives a damaged journal another name, for which no space is needed.
+pub(super) fn move_aside(path: &Path, stamp: &str) -> std::io::Result<PathBuf> {
     let moved_to = unused(path, stamp);
-    std::fs::copy(path, &moved_to).map_err(|error| file_error("copy the damaged", path, &error))?;
-    Ok(SetAside { file: DamagedFile::Journal, path: path.to_owned(), moved_to, reason })
+    std::fs::rename(path, &moved_to).map(|()| moved_to)
 }
 
 /// The name of a damaged file. A stamp that is in use gets a number: what was set aside once is never overwritten.
@@ -172,21 +207,34 @@ fn unused(path: &Path, stamp: &str) -> PathBuf {
         .unwrap_or_else(|| beside(path, ".damaged"))
 }
 
+/// Who may use a file at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sharing {
+    /// Other processes too, by an index of the log in a file.
+    Shared,
+    /// Nobody else: the index is in memory.
+    Alone,
+}
+
 /// What a file is once it is open.
 struct Opened {
     connection: Connection,
+    sharing: Sharing,
     /// Pages in the log, told by SQLite after each commit.
     log_pages: Arc<AtomicUsize>,
     page_bytes: u64,
 }
 
-fn connect(path: &Path, kind: &Kind) -> Result<Opened, StoreError> {
+fn connect(path: &Path, kind: &Kind, sharing: Sharing) -> Result<Opened, StoreError> {
     let sql_error = |error: rusqlite::Error| store_error(path.to_owned(), &error);
     // The store is used by one thread at a time, as `&mut` guarantees; SQLite need not lock for that.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(sql_error)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(sql_error)?;
+    if sharing == Sharing::Alone {
+        connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE").map_err(sql_error)?;
+    }
     configure(&connection).map_err(sql_error)?;
     check(&connection, path)?;
     migrate(&mut connection, path, kind)?;
@@ -199,7 +247,7 @@ fn connect(path: &Path, kind: &Kind) -> Result<Opened, StoreError> {
         Ok(())
     };
     connection.wal_hook(Some(hook)).map_err(sql_error)?;
-    Ok(Opened { connection, log_pages, page_bytes })
+    Ok(Opened { connection, sharing, log_pages, page_bytes })
 }
 
 /// Settings of the connection. They leave a file that is not new as it is, because it may be damaged. `auto_vacuum` must
@@ -214,11 +262,11 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
          PRAGMA cache_size = -4096;
          PRAGMA mmap_size = 0;
          PRAGMA temp_store = MEMORY;
-         PRAGMA journal_size_limit = 8388608;
          PRAGMA cell_size_check = ON;
          PRAGMA trusted_schema = OFF;
          PRAGMA foreign_keys = OFF;",
-    )
+    )?;
+    connection.execute_batch(&format!("PRAGMA journal_size_limit = {LOG_BYTES_MAX};"))
 }
 
 fn check(connection: &Connection, path: &Path) -> Result<(), StoreError> {

@@ -10,8 +10,9 @@ use norfab_protocol::name::JobId;
 use rusqlite::{Connection, Row, params};
 
 use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
-use super::open::{Kind, beside, copy_aside, file_error};
+use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
+use super::replaced::Files;
 use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, statement, store_error};
 use crate::error::{OperationError, StoreError};
@@ -19,7 +20,10 @@ use crate::retention::{Pruned, Retention};
 use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Page, PageEnd, Store};
 
 /// What is added to the name of a database for its journal.
-const NOTED_SUFFIX: &str = "-noted";
+pub(super) const NOTED_SUFFIX: &str = "-noted";
+
+/// News that nobody has taken and that are kept: each is about a file that somebody removed.
+const NEWS_MAX: usize = 16;
 
 /// Most operations of a batch that is noted: larger ones share a transaction well by themselves.
 const NOTED_OPERATIONS_MAX: usize = 32;
@@ -82,13 +86,18 @@ pub trait Schema: Sized + Send + 'static {
 /// A job database in a file.
 pub struct SqliteStore<S: Schema> {
     pub(super) database: Database,
-    rows: Rows<S::Course>,
+    pub(super) rows: Rows<S::Course>,
     /// `None`: another process holds it, and everything goes into the database at once.
-    journal: Option<Journal>,
+    pub(super) journal: Option<Journal>,
     /// What is noted and not in the database yet. Whatever of it `rows` does not remember is decided by the database.
     noted: Vec<S::Operation>,
     /// Where another process notes what it has not settled: queries see it too.
     beside: Option<PathBuf>,
+    /// Of the owner of the jobs: names files that are set aside.
+    pub(super) stamp: Option<String>,
+    /// What people should know and nobody has taken yet.
+    pub(super) news: Vec<String>,
+    retention: Retention,
 }
 
 impl<S: Schema> SqliteStore<S> {
@@ -119,25 +128,94 @@ impl<S: Schema> SqliteStore<S> {
         let mut database = Database::open(path, &S::KIND, stamp)?;
         let path = beside(&database.path, NOTED_SUFFIX);
         let failed = |error| file_error("open the job journal", &path, &error);
-        let (journal, records) = match Journal::open(&path, stamp.is_some(), failed, || mark(&database))? {
+        let (journal, records, damage) = match Journal::open(&path, stamp.is_some(), failed, || mark(&database))? {
             // Whoever only looks leaves it to the owner to find out.
-            Some(found) if found.damage.is_some() && stamp.is_none() => (None, Vec::new()),
-            Some(Found { mut journal, records, damage }) => {
-                if let (Some(damage), Some(stamp)) = (damage, stamp) {
-                    database.set_aside = Some(copy_aside(&path, stamp, damage)?);
-                    journal.cut().map_err(failed)?;
-                }
-                (Some(journal), records)
-            }
-            None => (None, Vec::new()),
+            Some(Found { damage: Some(_), .. }) if stamp.is_none() => (None, Vec::new(), None),
+            Some(Found { journal, records, damage }) => (Some(journal), records, damage),
+            None => (None, Vec::new(), None),
         };
         let noted = operations::<S>(&path, records)?;
-        let mut store = Self { database, rows: Rows::default(), journal, noted, beside: None };
+        // The journal may have been made just now.
+        database.files = Files::of(&database.path);
+        let mut store = Self {
+            database,
+            rows: Rows::default(),
+            journal,
+            noted,
+            beside: None,
+            stamp: stamp.map(str::to_owned),
+            news: Vec::new(),
+            retention: Retention::default(),
+        };
+        if store.database.sharing == Sharing::Alone {
+            let path = store.database.path.display();
+            store.news.push(format!(
+                "no space left beside the job database {path}: no other process can read it until the next start with some \
+                 space, and new jobs are refused meanwhile"
+            ));
+        }
         match store.settle() {
             // It stays noted until there is space.
-            Ok(()) | Err(StoreError::DiskFull { .. }) => Ok(store),
-            Err(error) => Err(error),
+            Ok(()) | Err(StoreError::DiskFull { .. }) => {}
+            Err(error) => return Err(error),
         }
+        if let (Some(damage), Some(stamp)) = (damage, stamp) {
+            store.database.set_aside = Some(store.set_journal_aside(path, stamp, damage));
+        }
+        Ok(store)
+    }
+
+    /// Keeps a damaged journal, by what a full disk leaves of three ways. None of them keeps the owner from starting.
+    fn set_journal_aside(&mut self, path: PathBuf, stamp: &str, reason: String) -> SetAside {
+        let aside =
+            |kept, moved_to| SetAside { file: DamagedFile::Journal, kept, path: path.clone(), moved_to, reason };
+        // What can be read of it must be in the database first.
+        if self.noted.is_empty() {
+            let copy = copy_aside(&path, stamp);
+            if let (Some(copy), Some(journal)) = (copy, &mut self.journal)
+                && journal.cut().is_ok()
+            {
+                return aside(Kept::Copied, copy);
+            }
+            if let Ok(moved_to) = move_aside(&path, stamp) {
+                let begun = Journal::open(
+                    &path,
+                    true,
+                    |error| file_error("open the job journal", &path, &error),
+                    || mark(&self.database),
+                );
+                // Without one everything goes into the database at once.
+                self.journal = begun.ok().flatten().map(|found| found.journal);
+                self.database.files = Files::of(&self.database.path);
+                return aside(Kept::Moved, moved_to);
+            }
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.freeze();
+        }
+        aside(Kept::InPlace, path.clone())
+    }
+
+    /// What [`Store::prune`] keeps where it is not told otherwise: [`Retention::default`] unless this is called.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
+    /// What [`Store::prune`] would remove in all its steps, about; nothing is changed.
+    pub fn plan(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.settle()?;
+        self.database.plan(S::TABLES, retention, now).map_err(|error| self.database.error(error))
+    }
+
+    /// The ids of all jobs, the first stored first. What is no id is left out.
+    pub fn ids(&mut self) -> Result<Vec<JobId>, StoreError> {
+        self.read(None, |connection| {
+            let mut select = connection.prepare_cached("SELECT id FROM job ORDER BY number")?;
+            let ids = select.query_map([], |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()?;
+            Ok(ids.iter().filter_map(|id| JobId::parse(id).ok()).collect())
+        })
     }
 
     /// Never lets the file grow beyond so many pages of 4096 bytes, and notes nothing beside it: a full disk, for tests.
@@ -172,14 +250,27 @@ impl<S: Schema> SqliteStore<S> {
         limit: usize,
         read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
     ) -> Result<Page<Job>, StoreError> {
+        self.page_of("?4 IS NOT NULL", columns, after, 0.0, limit, read)
+    }
+
+    /// As [`SqliteStore::page`], of those jobs only for which a condition on the number `?4` holds.
+    pub(super) fn page_of<Job>(
+        &mut self,
+        condition: &str,
+        columns: &str,
+        after: Option<PageEnd>,
+        number: f64,
+        limit: usize,
+        read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
+    ) -> Result<Page<Job>, StoreError> {
         let path = self.database.path.clone();
         self.read(None, |connection| {
             let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
             let mut select = connection.prepare_cached(&format!(
-                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
+                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) AND {condition} \
                  ORDER BY submitted, id LIMIT ?3"
             ))?;
-            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64])?;
+            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64, number])?;
             let mut page = Page { jobs: Vec::new(), unreadable: Vec::new(), end: None };
             while let Some(row) = rows.next()? {
                 match read(connection, row) {
@@ -308,6 +399,7 @@ impl<S: Schema> Store for SqliteStore<S> {
     type Operation = S::Operation;
 
     fn apply(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        self.follow_files()?;
         match self.note(operations)? {
             Some(outcomes) => Ok(outcomes),
             None => self.write(operations),
@@ -315,14 +407,14 @@ impl<S: Schema> Store for SqliteStore<S> {
     }
 
     fn settle(&mut self) -> Result<(), StoreError> {
-        if self.noted.is_empty() {
-            return Ok(());
+        if !self.noted.is_empty() {
+            self.write(&[])?;
         }
-        self.write(&[]).map(|_| ())
+        if self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
     }
 
     fn is_settled(&self) -> bool {
-        self.noted.is_empty()
+        self.noted.is_empty() && !self.database.log_is_long()
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
@@ -342,6 +434,15 @@ impl<S: Schema> Store for SqliteStore<S> {
     fn set_aside(&self) -> Option<&SetAside> {
         self.database.set_aside.as_ref()
     }
+
+    fn retention(&self) -> Retention {
+        self.retention
+    }
+
+    fn take_news(&mut self) -> Vec<String> {
+        self.news.truncate(NEWS_MAX);
+        std::mem::take(&mut self.news)
+    }
 }
 
 impl<S: Schema> Drop for SqliteStore<S> {
@@ -355,7 +456,7 @@ impl<S: Schema> Drop for SqliteStore<S> {
 }
 
 /// What a database knows of its journal.
-fn mark(database: &Database) -> Result<Mark, StoreError> {
+pub(super) fn mark(database: &Database) -> Result<Mark, StoreError> {
     let read = |row: &rusqlite::Row<'_>| Ok(Mark { applied: row.get::<_, i64>(0)?.cast_unsigned(), seed: row.get(1)? });
     database.connection.query_row("SELECT number, seed FROM noted", [], read).map_err(|error| database.error(error))
 }

@@ -1,8 +1,10 @@
 //! The commands, one file each.
 
 mod broker_key;
+mod cancel;
 mod demo;
 mod files;
+mod health;
 mod init;
 mod inventory;
 mod jobs;
@@ -65,8 +67,10 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
             mmi::run(global, &service, &task, &arguments, timeout).await
         }
         Command::Files { command } => files::run(global, command).await,
+        Command::Cancel(words) => cancel::run(global, words).await,
         Command::Jobs(words) => jobs::run(global, words).await,
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
+        Command::Health { services, timeout } => health::run(global, &services, timeout).await,
         Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
         Command::BrokerKey { create } => broker_key::run(global, create),

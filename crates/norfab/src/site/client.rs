@@ -54,6 +54,11 @@ impl Site {
         Ok(folders)
     }
 
+    /// The folder of a client's name.
+    pub fn client_folder(&self, name: &str) -> Result<PathBuf, Failure> {
+        self.directories.client(name).map_err(Failure::configuration)
+    }
+
     /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
     pub fn client_slot(&self) -> Result<ClientSlot, Failure> {
         let slots = if self.name.is_some() { 1 } else { SLOTS_MAX };
@@ -81,12 +86,14 @@ impl Site {
     /// Starts a client under a name that was taken.
     pub fn start_client(&self, slot: &ClientSlot) -> Result<ClientHandle, Failure> {
         let path = slot.folder.join(FILE_NAME);
+        let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
             identity: Identity::parse(&slot.name).map_err(Failure::configuration)?,
             config: ClientConfig::default(),
             link: Box::new(self.dealer(&slot.name, &slot.folder)?),
             store: Box::new(move || {
-                Ok(Box::new(SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+                let store = SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
+                Ok(Box::new(store.with_retention(retention)))
             }),
         })
         .map_err(Failure::configuration)

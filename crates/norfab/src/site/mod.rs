@@ -5,6 +5,7 @@ mod folder_lock;
 mod information;
 mod keys;
 mod refusals;
+mod retention;
 mod told;
 mod worker;
 

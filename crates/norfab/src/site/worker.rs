@@ -1,5 +1,6 @@
 //! Starting a worker of this site.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +61,7 @@ impl Site {
     /// Starts a worker with a service that is at hand.
     pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<SiteWorker, Failure> {
         let identity = Identity::parse(name).map_err(Failure::configuration)?;
-        let folder = self.directories.worker(name).map_err(Failure::configuration)?;
-        let lock = lock_folder(&folder).map_err(|error| {
-            Failure::configuration(format!("worker {name}: cannot use {}: {error}", folder.display()))
-        })?;
+        let (folder, lock) = self.take_worker(name)?;
         let lock = lock.ok_or_else(|| {
             Failure::configuration(format!(
                 "worker {name}: another process here runs it already: stop that one, or give this one another name"
@@ -75,6 +73,7 @@ impl Site {
             config.max_concurrent_jobs = jobs;
         }
         let result_bytes_max = number("result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
+        let retention = self.retention_of(name, data)?;
         let link = self.dealer(name, &folder)?;
         let path = folder.join(FILE_NAME);
         let keys = KeyFolder::new(&folder);
@@ -101,7 +100,8 @@ impl Site {
             config,
             link: Box::new(link),
             store: Box::new(move || {
-                Ok(Box::new(SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?))
+                let store = SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
+                Ok(Box::new(store.with_retention(retention)))
             }),
             service,
             inventory: Arc::new(data.clone()),
@@ -119,8 +119,34 @@ impl Site {
 }
 
 impl Site {
+    /// The folders of workers that were started here, by name.
+    pub fn worker_folders(&self) -> Result<Vec<(String, PathBuf)>, Failure> {
+        let mut folders = Vec::new();
+        for folder in folders_in(&self.directories.files().join("worker"))? {
+            if let Some(name) = folder.file_name().and_then(|name| name.to_str()) {
+                folders.push((name.to_owned(), folder.clone()));
+            }
+        }
+        Ok(folders)
+    }
+
+    /// The folders of all clients and workers that were started here.
+    pub fn role_folders(&self) -> Result<Vec<PathBuf>, Failure> {
+        let of = |role: &str| folders_in(&self.directories.files().join(role));
+        Ok(of("client")?.into_iter().chain(of("worker")?).collect())
+    }
+
+    /// The folder of a worker, and its lock unless another process has it.
+    pub fn take_worker(&self, name: &str) -> Result<(PathBuf, Option<FolderLock>), Failure> {
+        let folder = self.directories.worker(name).map_err(Failure::configuration)?;
+        let lock = lock_folder(&folder).map_err(|error| {
+            Failure::configuration(format!("worker {name}: cannot use {}: {error}", folder.display()))
+        })?;
+        Ok((folder, lock))
+    }
+
     /// A setting of a worker that cannot be used, with its file and line where this host's inventory has it.
-    fn wrong(&self, worker: &str, data: &Value, wrong: WrongSetting) -> Failure {
+    pub(super) fn wrong(&self, worker: &str, data: &Value, wrong: WrongSetting) -> Failure {
         let WrongSetting { key, problem } = wrong;
         let place = self.inventory.as_ref().zip(data.get(key));
         let place = place.and_then(|(inventory, value)| inventory.worker_error_at(worker, key, value, &problem));
@@ -129,6 +155,25 @@ impl Site {
             None => format!("worker {worker}: {key}: {problem}"),
         })
     }
+}
+
+/// The folders in a folder, in the order of their names; none where it is missing.
+fn folders_in(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let failed = |error: std::io::Error| Failure::configuration(format!("cannot read {}: {error}", folder.display()));
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut folders = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
 }
 
 /// Most jobs that a worker may run at once: each may need a thread.

@@ -136,3 +136,69 @@ fn jobs_are_shown_in_a_folder_that_was_worked_in_without_an_inventory() {
     let jobs = elsewhere.json(&["jobs", "--json"]);
     assert_eq!(jobs[0]["task"], "echo", "{jobs}");
 }
+
+#[test]
+fn finished_jobs_are_forgotten_on_demand_and_never_those_that_have_not_ended() {
+    let (lab, _up) = Lab::up();
+    let marker = lab.path("held");
+    let held = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--nowait"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    for _ in 0..3 {
+        assert_eq!(lab.run(&["run", "filesharing", "echo"]).code, Some(0));
+    }
+    let count = || lab.json(&["jobs", "--json", "--offline"]).as_array().expect("rows").len();
+    assert_eq!(lab.json(&["jobs", "prune", "--json"])[0]["jobs"], 0, "all are young");
+    let planned = lab.run(&["jobs", "prune", "--keep", "1", "--dry-run"]);
+    assert_eq!((planned.code, count()), (Some(0), 4), "{planned:?}");
+    assert!(planned.stderr.contains("nothing was changed"), "{planned:?}");
+    let pruned = lab.json(&["jobs", "prune", "--keep", "1", "--json"]);
+    assert_eq!((&pruned[0]["jobs"], &pruned[0]["left"], &pruned[0]["role"]), (&json!(2), &json!(2), &json!("client")));
+    let pruned = lab.json(&["jobs", "prune", "--older-than", "0s", "--workers", "--json"]);
+    assert_eq!(count(), 1, "{pruned}");
+    let worker = pruned.as_array().expect("rows").iter().find(|row| row["role"] == "worker").expect("a worker");
+    assert_eq!((&worker["name"], &worker["left"]), (&json!("filesharing-worker-1"), &json!(1)), "{pruned}");
+    std::fs::remove_file(&marker).expect("it is there");
+    let wrong = lab.run(&["jobs", "prune", "--max-bytes", "1.5G"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+}
+
+#[test]
+fn jobs_are_exported_with_all_that_belongs_to_them() {
+    let (lab, _up) = Lab::up();
+    let first = lab.json(&["run", "filesharing", "echo", "password=s3cret", "sleep:=1", "--json"]);
+    let second = lab.json(&["run", "filesharing", "echo", "--json", "--name", "another"]);
+    let third = lab.json(&["run", "filesharing", "echo", "--json"]);
+    let lines = lab.run(&["jobs", "export"]);
+    assert_eq!((lines.code, lines.stderr.as_str()), (Some(0), ""), "{lines:?}");
+    let jobs: Vec<serde_json::Value> =
+        lines.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let ids: Vec<_> = jobs.iter().map(|job| job["uuid"].clone()).collect();
+    assert_eq!(ids, [first["uuid"].clone(), third["uuid"].clone()], "the first first, of this client's names");
+    assert_eq!(jobs[0]["kwargs"], json!({"password": "********", "sleep": 1}));
+    assert_eq!(jobs[0]["results"]["filesharing-worker-1"]["failed"], false);
+    assert_eq!((&jobs[0]["events"][0]["message"], &jobs[0]["status"]), (&json!("starting"), &json!("COMPLETED")));
+    let another = lab.json(&["jobs", "export", "--format", "json", "--name", "another"]);
+    assert_eq!(another[0]["uuid"], second["uuid"]);
+    assert_eq!(lab.json(&["jobs", "export", "--json"]), json!(jobs));
+
+    let file = lab.run(&["jobs", "export", "all.jsonl"]);
+    assert_eq!((file.code, file.stderr.as_str()), (Some(0), "2 jobs are in all.jsonl\n"), "{file:?}");
+    assert_eq!(lab.read("all.jsonl"), lines.stdout);
+    let again = lab.run(&["jobs", "export", "all.jsonl"]);
+    assert_eq!(again.code, Some(5), "{again:?}");
+    assert_snapshot!(again.stderr, @"error: all.jsonl is there already: --force overwrites it");
+    assert_eq!(lab.run(&["jobs", "export", "all.jsonl", "--force", "--format", "json"]).code, Some(0));
+    assert!(lab.read("all.jsonl").starts_with("[\n"));
+}
+
+#[test]
+fn a_file_that_is_no_database_of_python_is_no_import() {
+    let lab = Lab::new(crate::support::FABRIC);
+    lab.write("notes.db", [7; 5000]);
+    let ended = lab.run(&["jobs", "import", "notes.db"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+    assert_snapshot!(ended.stderr, @"error: notes.db is no job database of Python NorFab (it is no SQLite database): name the NAME.db of a client or worker below __norfab__/files");
+    let nothing = lab.run(&["jobs", "import"]);
+    assert_eq!(nothing.code, Some(0));
+    assert!(nothing.stderr.contains("there is no job database"), "{nothing:?}");
+}

@@ -1,9 +1,11 @@
 //! The binary as people and scripts see it: exit code, standard output, standard error. Each test starts what it needs in a
 //! folder of its own, on free ports, and all of it ends with the test.
 
+mod cancel;
 mod crash;
 mod demo;
 mod files;
+mod health;
 mod help;
 mod init;
 mod jobs;

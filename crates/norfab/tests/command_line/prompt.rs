@@ -135,8 +135,31 @@ fn the_end_of_input_cancels_and_ctrl_c_leaves() {
     let terminal = OnTerminal::start(&lab, &["run", "asking", "ask"]);
     terminal.shows("asker: go on? (60 s): ");
     terminal.role.signal(Signal::INT);
+    terminal.shows("on its workers? [y/N] (Ctrl-C again leaves it running): ");
+    terminal.role.signal(Signal::INT);
     let (ended, shown) = terminal.end();
     assert_eq!(ended.code, Some(130), "{shown}");
+    assert!(shown.contains("goes on"), "{shown}");
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_offers_to_cancel_the_job() {
+    let (lab, _up) = Lab::up();
+    let mut terminal = OnTerminal::start(&lab, &["run", "filesharing", "echo", "sleep:=60"]);
+    terminal.shows("starting");
+    terminal.role.signal(Signal::INT);
+    terminal.shows("on its workers? [y/N]");
+    terminal.types("n\n");
+    terminal.shows("the job goes on");
+    terminal.role.signal(Signal::INT);
+    eventually("it is asked again", || terminal.shown().matches("on its workers? [y/N]").count() == 2);
+    terminal.types("maybe\n");
+    terminal.shows("please answer y or n");
+    terminal.types("y\n");
+    let (ended, shown) = terminal.end();
+    assert_eq!(ended.code, Some(130), "{shown}");
+    assert!(shown.contains("cancelled by "), "{shown}");
+    assert_eq!(lab.json(&["jobs", "--json"])[0]["status"], "CANCELLED");
 }
 
 #[test]

@@ -207,7 +207,7 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(130), ""));
     assert_snapshot!(lab.redacted(&ended.stderr), @r"
 
-    interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it
+    interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it, 'norfab cancel [id]' cancels it
     ");
     let id = ended.stderr.split_whitespace().find(|word| word.len() == 32).expect("an id").to_owned();
     let unfinished = lab.run(&["jobs", &id, "--wait", "1s"]);
@@ -310,8 +310,9 @@ fn a_full_disk_is_no_success() {
 fn a_job_that_is_not_waited_for_names_whom_it_does_not_reach() {
     let (lab, _up) = Lab::up();
     let ended = lab.run(&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"]);
-    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(1), 32), "{ended:?}");
-    assert_snapshot!(ended.stderr, @"error: worker ghost is not registered for service 'filesharing': the job did not go to it");
+    // The broker has just begun, so the worker may be on its way.
+    assert_eq!((ended.code, ended.stdout.trim().len()), (Some(0), 32), "{ended:?}");
+    assert_snapshot!(ended.stderr, @"warning: not registered at the moment: ghost: the job waits");
 }
 
 #[test]

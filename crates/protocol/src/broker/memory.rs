@@ -34,16 +34,24 @@ impl JobMemory {
         self.jobs.get(&(client.clone(), job.clone())).map(|remembered| &*remembered.workers)
     }
 
-    /// Remembers; the first choice of a job stays.
+    /// Remembers; the first choice of a job stays, and workers that its client named later are added.
     pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity]) {
         let key = (client.clone(), job.clone());
-        if self.jobs_max == 0 || self.jobs.contains_key(&key) {
+        if self.jobs_max == 0 {
             return;
         }
-        self.workers += workers.len();
-        self.order.insert(self.next, key.clone());
-        self.jobs.insert(key, Remembered { number: self.next, workers: workers.into() });
-        self.next += 1;
+        if let Some(remembered) = self.jobs.get_mut(&key) {
+            let new: Vec<&Identity> = workers.iter().filter(|worker| !remembered.workers.contains(worker)).collect();
+            if !new.is_empty() {
+                self.workers += new.len();
+                remembered.workers = remembered.workers.iter().chain(new).cloned().collect();
+            }
+        } else {
+            self.workers += workers.len();
+            self.order.insert(self.next, key.clone());
+            self.jobs.insert(key, Remembered { number: self.next, workers: workers.into() });
+            self.next += 1;
+        }
         while self.order.len() > self.jobs_max
             || (self.workers > self.jobs_max * WORKERS_PER_JOB && self.order.len() > 1)
         {
@@ -79,7 +87,7 @@ mod tests {
         let job = |text: &str| JobId::parse(text).expect("a name");
         let mut memory = JobMemory::new(2);
         memory.insert(&name("c"), &job("1"), &[name("a")]);
-        memory.insert(&name("c"), &job("1"), &[name("b")]);
+        memory.insert(&name("c"), &job("1"), &[name("a")]);
         memory.insert(&name("c"), &job("2"), &[name("a")]);
         assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("a")][..]));
         memory.insert(&name("c"), &job("3"), &[name("a")]);

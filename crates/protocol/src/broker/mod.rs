@@ -6,6 +6,7 @@
 //!
 //! The machine knows no sockets: "a worker is known" and "deliver this" are inputs and outputs.
 
+mod departed;
 mod management;
 mod memory;
 mod output;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use departed::EXPECTED_BACK;
 pub use management::{AskId, AskKind, ManagementAsk};
 pub use output::{BrokerCounters, BrokerNote, BrokerOutput, Outgoing, Purpose, Undelivered};
 pub use registry::WorkerView;
@@ -29,6 +31,7 @@ use crate::message::{
 };
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
+use departed::Departed;
 use memory::JobMemory;
 use registry::Registry;
 
@@ -42,6 +45,10 @@ pub const EVERY_SERVICE: &str = "all";
 /// An unregistered worker is told to register at most this often, so that two brokers with one name, or a worker that
 /// does not understand, cannot make a storm.
 pub const DISCONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long after its beginning a broker takes workers that it does not know for ones that are on their way back: they find it
+/// within 5 s, and some for those that were frozen or are many.
+pub const YOUNG_TIME: Duration = Duration::from_secs(8);
 
 /// Bounds and habits of a broker.
 #[derive(Debug, Clone)]
@@ -77,6 +84,8 @@ impl Default for BrokerConfig {
 /// A request on its way to its workers, between the outputs of one input.
 #[derive(Debug)]
 struct Dispatch {
+    /// When the request came.
+    at: Instant,
     client: Identity,
     request: ClientMessage,
     /// Whom to try, in order.
@@ -93,6 +102,8 @@ struct Dispatch {
     unreached: Vec<Identity>,
     /// A POST that was handed on before: `reached` is who got it then.
     repeated: bool,
+    /// For a cancellation: whom the job went to, as far as that is remembered.
+    holders: Vec<Identity>,
     reached: Vec<Identity>,
     in_flight: Option<Identity>,
 }
@@ -104,6 +115,9 @@ pub struct Broker {
     registry: Registry,
     strangers: HashMap<Identity, Instant>,
     remembered: JobMemory,
+    departed: Departed,
+    /// The time of its first input.
+    begun: Option<Instant>,
     asks: HashMap<AskId, management::PendingAsk>,
     next_ask: u64,
     dispatch: Option<Dispatch>,
@@ -120,6 +134,8 @@ impl Broker {
             registry: Registry::new(config.keepalive),
             strangers: HashMap::new(),
             remembered: JobMemory::new(config.remembered_jobs_max),
+            departed: Departed::default(),
+            begun: None,
             asks: HashMap::new(),
             next_ask: 0,
             dispatch: None,
@@ -138,6 +154,7 @@ impl Broker {
             return;
         }
         self.counters.received += 1;
+        self.begun.get_or_insert(now);
         let peer = match Identity::from_frame(peer) {
             Ok(peer) => peer,
             Err(error) => {
@@ -157,7 +174,9 @@ impl Broker {
     pub fn timeout(&mut self, now: Instant) {
         while let Some((worker, expired)) = self.registry.take_due(now) {
             if expired {
-                self.registry.remove(&worker);
+                if let Some(service) = self.registry.remove(&worker) {
+                    self.departed.insert(now, worker.clone(), service);
+                }
                 self.note(BrokerNote::Expired { worker });
             } else if let Some(service) = self.registry.beat(now, &worker) {
                 let frames = BrokerToWorker::Keepalive(service).encode();
@@ -230,7 +249,7 @@ impl Broker {
             }
             let dispatch = self.dispatch.as_mut()?;
             if let Some(reached) = dispatch.in_flight.take()
-                && !dispatch.repeated
+                && !(dispatch.repeated && dispatch.reached.contains(&reached))
             {
                 dispatch.reached.push(reached);
             }
@@ -324,6 +343,7 @@ impl Broker {
             service: service.to_string(),
             errors: vec![error.clone()],
             error: Some(error),
+            retry: None,
         };
         self.reply(peer, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
@@ -352,28 +372,34 @@ impl Broker {
             }
         };
         // A repeated POST goes to those that got the first, and to nobody else even if they are away: they have the job,
-        // and the client goes on asking for them.
+        // and the client goes on asking for them. One that names workers is for those.
         let repeated = self.remembered_workers(&client, &request);
-        let chosen: Vec<Identity> = match &repeated {
-            Some(workers) => {
-                // One that names workers is for those among them: the client knows that the others have it.
-                let named = request.target.names();
-                let wanted = |worker: &&Identity| {
-                    self.registry.contains(worker)
-                        && named.as_ref().is_none_or(|names| names.iter().any(|name| name == worker.as_str()))
-                };
-                workers.iter().filter(wanted).cloned().collect()
+        let chosen: Vec<Identity> = match (&request.target, &repeated) {
+            (Target::Any | Target::All, Some(workers)) => {
+                workers.iter().filter(|worker| self.registry.contains(worker)).cloned().collect()
             }
-            None => self.choose(&request),
+            (_, None) | (Target::Text(_), Some(_)) => self.choose(&request),
         };
-        if chosen.is_empty() && repeated.is_none() {
-            self.refuse_target(&client, request);
+        // A cancellation that names nobody goes where the job went: its client does not know yet.
+        let holders = match request.command {
+            ClientCommand::Delete => self.remembered.get(&client, &request.job).unwrap_or_default().to_vec(),
+            _ => Vec::new(),
+        };
+        let chosen = match (&request.target, holders.as_slice()) {
+            (_, []) | (Target::Text(_), _) => chosen,
+            (Target::Any | Target::All, holders) => {
+                holders.iter().filter(|worker| self.registry.contains(worker)).cloned().collect()
+            }
+        };
+        if chosen.is_empty() && repeated.is_none() && holders.is_empty() {
+            self.refuse_target(now, &client, request);
             return;
         }
         let any = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;
         match request.command {
             ClientCommand::Post | ClientCommand::Get | ClientCommand::Put | ClientCommand::Delete => {
                 self.dispatch = Some(Dispatch {
+                    at: now,
                     client,
                     request,
                     chosen: chosen.into(),
@@ -383,6 +409,7 @@ impl Broker {
                     tried: Vec::new(),
                     unreached: Vec::new(),
                     repeated: repeated.is_some(),
+                    holders,
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
                 });
@@ -396,6 +423,29 @@ impl Broker {
                 self.reply_management(&client, request.service, request.job, Status::REFUSED, &error_value(error));
             }
         }
+    }
+
+    /// Whether workers that were registered at a broker before may not have come back yet.
+    fn is_young(&self, now: Instant) -> bool {
+        self.begun.is_none_or(|begun| now.saturating_duration_since(begun) < YOUNG_TIME)
+    }
+
+    /// Whether a worker that a POST is for may be registered soon.
+    fn is_expected(&self, now: Instant, service: &ServiceName, target: &Target) -> bool {
+        self.is_young(now)
+            || match target.names() {
+                None => self.departed.has_one_of(now, service),
+                Some(names) => names.iter().any(|name| self.departed.has(now, name)),
+            }
+    }
+
+    /// Who is named by a list, is not registered and may be soon.
+    fn absent(&self, now: Instant, target: &Target) -> Vec<Identity> {
+        let young = self.is_young(now);
+        let names = target.listed_names().unwrap_or_default();
+        let missing =
+            names.iter().filter(|name| self.registry.get(name).is_none() && (young || self.departed.has(now, name)));
+        missing.filter_map(|name| Identity::parse(name).ok()).collect()
     }
 
     /// To whom a POST went before.
@@ -437,8 +487,11 @@ impl Broker {
         }
     }
 
-    fn refuse_target(&mut self, client: &Identity, request: ClientMessage) {
+    fn refuse_target(&mut self, now: Instant, client: &Identity, request: ClientMessage) {
         let ClientMessage { command, service, target, job, .. } = request;
+        let asks = matches!(command, ClientCommand::Post | ClientCommand::Get);
+        let expected = asks && self.is_expected(now, &service, &target);
+        let retry = expected.then_some(true);
         let target = echo(target.as_str().as_bytes());
         // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
         let error = format!("NFPBroker - b'{service}' service failed to target workers 'b'{target}''");
@@ -454,21 +507,24 @@ impl Broker {
             service: service.to_string(),
             errors: vec![error],
             error: None,
+            retry,
         };
         self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
 
     /// All workers of a dispatch were tried: tell the client.
     fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { client, request, fabric, mut reached, tried, unreached, repeated, .. } = dispatch;
+        let Dispatch { at, client, request, fabric, mut reached, tried, unreached, repeated, holders, .. } = dispatch;
         if reached.is_empty() {
             match request.command {
                 // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
                 // refusal for one.
                 ClientCommand::Get => reached = tried,
-                ClientCommand::Put | ClientCommand::Delete => return,
+                // Whom it did not reach is told again by its client.
+                ClientCommand::Delete => {}
+                ClientCommand::Put => return,
                 ClientCommand::Post | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => {
-                    self.refuse_target(&client, request);
+                    self.refuse_target(at, &client, request);
                     return;
                 }
             }
@@ -480,9 +536,16 @@ impl Broker {
         }
         // Of a repeated POST the client knows already who has the job.
         let tells_unreached = request.command == ClientCommand::Post && !repeated;
+        let holders = (request.command == ClientCommand::Delete).then_some(holders);
+        let tells_absent = tells_unreached || request.command == ClientCommand::Get;
+        let absent = if tells_absent { self.absent(at, &request.target) } else { Vec::new() };
         let body = Dispatched {
+            run: Some(self.config.seed as u32),
+            young: self.is_young(at),
+            absent,
             workers: reached,
             unreached: if tells_unreached { unreached } else { Vec::new() },
+            holders,
             uuid: request.job.clone(),
             target: request.target.as_str().to_owned(),
             status: "DISPATCHED".to_owned(),

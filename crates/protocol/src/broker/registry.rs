@@ -153,15 +153,12 @@ impl Registry {
         self.set_timer(worker, timer, serial);
     }
 
-    pub(super) fn remove(&mut self, worker: &Identity) -> bool {
-        if !self.workers.contains_key(worker) {
-            return false;
-        }
+    /// Takes a worker out; its service comes back if it was there.
+    pub(super) fn remove(&mut self, worker: &Identity) -> Option<ServiceName> {
         self.leave_service(worker);
-        if let Some(record) = self.workers.remove(worker) {
-            self.timers.remove(&(record.timer, record.serial));
-        }
-        true
+        let record = self.workers.remove(worker)?;
+        self.timers.remove(&(record.timer, record.serial));
+        Some(record.service)
     }
 
     /// Everyone, and nobody is registered any more.

@@ -21,7 +21,8 @@ impl Broker {
                 }
             }
             WorkerMessage::Disconnect(_) => {
-                if self.registry.remove(&worker) {
+                if let Some(service) = self.registry.remove(&worker) {
+                    self.departed.insert(now, worker.clone(), service);
                     self.note(BrokerNote::Left { worker });
                 }
             }
@@ -38,6 +39,7 @@ impl Broker {
             return;
         }
         self.strangers.remove(&worker);
+        self.departed.remove(&worker);
         match self.registry.register(now, worker.clone(), service.clone()) {
             Registration::New => self.note(BrokerNote::Registered { worker, service }),
             Registration::Again => {}

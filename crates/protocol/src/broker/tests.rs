@@ -72,8 +72,11 @@ impl Bench {
 }
 
 fn to_workers(sent: &[Sent]) -> Vec<String> {
-    let mut workers: Vec<String> =
-        sent.iter().filter(|sent| sent.command == Command::Post).map(|sent| sent.to.clone()).collect();
+    let mut workers: Vec<String> = sent
+        .iter()
+        .filter(|sent| matches!(sent.command, Command::Post | Command::Delete))
+        .map(|sent| sent.to.clone())
+        .collect();
     workers.sort();
     workers
 }
@@ -323,7 +326,7 @@ fn random_operations_keep_the_registry_consistent() {
 fn a_question_about_a_job_whose_worker_is_away_for_a_moment_is_no_refusal() {
     let mut bench = Bench::new();
     bench.ready("a", "s");
-    for (command, answers) in [("0x06", 1), ("0x10", 0), ("0x07", 0)] {
+    for (command, answers) in [("0x06", 1), ("0x10", 0), ("0x07", 1)] {
         bench.input("client", &["NFPC01", command, "s", "a", "1", "{}"]);
         let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
         assert_eq!(sent.len(), answers, "{sent:?}");
@@ -510,4 +513,62 @@ fn a_result_replaces_the_word_that_the_request_of_a_client_of_ours_went_on() {
             "{outputs:?}"
         );
     }
+}
+
+#[test]
+fn a_cancellation_goes_where_the_job_went_and_its_answer_names_who_has_it() {
+    let mut bench = Bench::new();
+    for worker in ["a", "b", "c"] {
+        bench.ready(worker, "s");
+    }
+    bench.post("s", r#"["a","b"]"#, "1");
+    bench.from("b", &["NFPW01", "0x03", "s"]);
+    let sent = bench.from("client", &["NFPC01", "0x07", "s", "all", "1", "{}"]);
+    assert_eq!(to_workers(&sent), ["a"], "not to c, and b is away");
+    let answer: serde_json::Value = serde_json::from_str(&sent[1].rest[3]).expect("an object");
+    assert_eq!((&answer["workers"], &answer["holders"]), (&serde_json::json!(["a"]), &serde_json::json!(["a", "b"])));
+    let sent = bench.from("client", &["NFPC01", "0x07", "s", r#"["c"]"#, "1", "{}"]);
+    assert_eq!(to_workers(&sent), ["c"], "whoever is named");
+    // Of another client's job nothing is remembered: it goes where it says.
+    let sent = bench.from("other", &["NFPC01", "0x07", "s", "all", "1", "{}"]);
+    assert_eq!(to_workers(&sent), ["a", "c"]);
+    assert!(sent.last().is_some_and(|sent| sent.rest[3].ends_with(r#""holders":[]}"#)), "{sent:?}");
+    // Nobody is there any more, but it is known who has it.
+    for worker in ["a", "c"] {
+        bench.from(worker, &["NFPW01", "0x03", "s"]);
+    }
+    let sent = bench.from("client", &["NFPC01", "0x07", "s", "all", "1", "{}"]);
+    assert!(to_workers(&sent).is_empty() && status(&sent) == "202" && sent[0].rest[3].contains(r#""workers":[]"#));
+}
+
+#[test]
+fn workers_that_went_a_moment_ago_are_expected_back_and_others_are_not() {
+    let mut bench = Bench::new();
+    let refused = |sent: &[Sent]| sent[0].rest[3].contains(r#""retry":true"#);
+    assert!(refused(&bench.post("s", "any", "1")), "the broker has just begun: anybody may come");
+    bench.after(YOUNG_TIME.as_secs_f64());
+    assert!(!refused(&bench.post("s", "any", "1")));
+    bench.ready("a", "s");
+    bench.ready("b", "s");
+    bench.from("b", &["NFPW01", "0x03", "s"]);
+    let sent = bench.post("s", r#"["a","b","ghost"]"#, "2");
+    assert_eq!(to_workers(&sent), ["a"]);
+    assert!(sent[1].rest[3].contains(r#""absent":["b"]"#), "{sent:?}");
+    bench.from("a", &["NFPW01", "0x03", "s"]);
+    for (target, expected) in [("any", true), ("b", true), (r#"["ghost","b"]"#, true), ("ghost", false)] {
+        assert_eq!(refused(&bench.post("s", target, "3")), expected, "{target}");
+    }
+    bench.after(EXPECTED_BACK.as_secs_f64());
+    assert!(!refused(&bench.post("s", "any", "3")));
+}
+
+#[test]
+fn a_repeated_post_that_names_a_worker_reaches_it_also_where_it_was_away_before() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.post("s", r#"["a","b"]"#, "1");
+    bench.ready("b", "s");
+    assert_eq!(to_workers(&bench.post("s", r#"["b"]"#, "1")), ["b"]);
+    let sent = bench.post("s", "all", "1");
+    assert_eq!(to_workers(&sent), ["a", "b"], "it is remembered with the others");
 }

@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::body::InputRequest;
+use crate::body::{self, InputRequest};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
 use crate::target::Target;
+
+/// A request that leaves within this time after its submission does not say how much of its time-out is left.
+const SENT_AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Shortest time between two GETs to one worker that events cause.
 const ANNOUNCED_ASK_INTERVAL: Duration = Duration::from_millis(50);
@@ -20,6 +23,9 @@ const ROWS_WRITTEN_FIRST: usize = 64;
 /// Most questions of one job that are remembered as told; a worker that asks more often than this in one job gets no person
 /// to answer.
 const QUESTIONS_TOLD_MAX: usize = 10_000;
+
+/// Most workers of one job that are taken in although the broker did not name them.
+const ADOPTED_MAX: usize = 10_000;
 
 /// A job as its caller wants it.
 #[derive(Debug, Clone)]
@@ -38,6 +44,9 @@ pub struct JobRequest {
     pub timeout: Duration,
     /// Until when.
     pub deadline: Instant,
+    /// Whether it waits for workers that are not registered, however little is known of them. Else it waits for those that the
+    /// broker expects.
+    pub waits: bool,
 }
 
 /// Where a job is. Final states never change.
@@ -53,6 +62,8 @@ pub enum JobState {
     Started,
     /// A worker asks.
     Waiting,
+    /// Its caller does not want it any more, and not every worker that may have it has said that it ended there.
+    Cancelling,
     /// Every worker returned its result.
     Completed,
     /// It was refused, or a worker lost it.
@@ -75,8 +86,14 @@ impl JobState {
 pub enum Lost {
     /// The deadline passed.
     Expired,
-    /// The job was cancelled.
+    /// The job was cancelled before it returned anything.
     Cancelled,
+    /// The job was cancelled, and nobody says that the worker was told: it is away, and will be told when it returns.
+    CancelUntold,
+    /// The job was cancelled, and the worker was told but says nothing.
+    CancelUnanswered,
+    /// The deadline passed, and the worker was away when it was last asked about.
+    Vanished,
     /// The broker could not reach the worker: it is registered, but most likely about to be found gone.
     Unreached,
     /// The worker refused it.
@@ -92,6 +109,17 @@ impl fmt::Display for Lost {
         match self {
             Self::Expired => formatter.write_str("no result before the deadline"),
             Self::Cancelled => formatter.write_str("cancelled"),
+            Self::CancelUntold => formatter.write_str(
+                "cancelled, but the worker was not told: it is away and is told when it returns, if a client of this name runs \
+                 then, or the broker is that of Python NorFab, which hands no cancellations on",
+            ),
+            Self::CancelUnanswered => formatter.write_str(
+                "cancelled, but the worker has not confirmed it: it may go on (workers of Python NorFab do not know \
+                 cancellations)",
+            ),
+            Self::Vanished => {
+                formatter.write_str("the worker vanished: it was away when it was last asked, and so to the deadline")
+            }
             Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
             Self::Refused(reason) => write!(formatter, "refused: {reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
@@ -130,6 +158,24 @@ pub struct RestoredClientJob {
     pub started: Vec<Identity>,
     /// Whose result was there.
     pub completed: Vec<Identity>,
+    /// Of one that is being cancelled: who wanted that, when and why.
+    pub errors: Vec<String>,
+}
+
+/// A cancellation on its way to the workers.
+#[derive(Debug)]
+pub(super) struct Cancel {
+    /// Who, when and why.
+    pub(super) text: String,
+    /// Until when its caller waits for the workers to confirm it.
+    pub(super) patience_ends: Instant,
+    /// The caller was told that the job has ended.
+    pub(super) told: bool,
+    /// When the workers are told again; how often they were.
+    pub(super) next: Option<Instant>,
+    pub(super) times: u32,
+    /// When the broker handed it to a worker first, and how often.
+    pub(super) handed: BTreeMap<Identity, (Instant, u32)>,
 }
 
 /// A round of asking who has a job.
@@ -137,6 +183,8 @@ pub struct RestoredClientJob {
 pub(super) struct Around {
     /// Who was asked, once the broker said so.
     pub(super) asked: Option<BTreeSet<Identity>>,
+    /// Whether others may not have come back to the broker yet.
+    pub(super) more_to_come: bool,
     /// Who does not have it.
     pub(super) denied: BTreeSet<Identity>,
 }
@@ -150,6 +198,27 @@ pub(super) struct Job {
     /// The store said no: it has no row of this job.
     pub(super) refused_by_store: bool,
     pub(super) posts: u32,
+    /// It counts among those in flight.
+    pub(super) in_flight: bool,
+    /// POSTs that the broker refused because nobody it is for is registered: they went nowhere.
+    pub(super) refusals: u32,
+    /// What the broker said then.
+    pub(super) refusal: Option<String>,
+    /// On which connection it was posted for the first time, or for the first time since it is known that nobody has it.
+    pub(super) remembered_on: Option<u64>,
+    /// On which connection it was posted first. `None`: it was not, or it may have been by a process before this one.
+    pub(super) posted_on: Option<u64>,
+    /// A process before this one may have posted it: it does not write down that it does.
+    pub(super) may_be_posted: bool,
+    pub(super) cancel: Option<Cancel>,
+    /// What a worker said of a cancellation that somebody else asked for.
+    pub(super) cancelled_elsewhere: Option<String>,
+    /// Workers that have the job although it is for another one: they were told that it is cancelled.
+    turned_away: BTreeSet<Identity>,
+    /// Workers that do not have the job yet: the broker expects them.
+    pub(super) to_come: BTreeSet<Identity>,
+    /// Workers that were away when they were last asked for.
+    pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
     dispatched: Option<Vec<Identity>>,
     /// The same, to be looked up: a job may have thousands of workers.
@@ -172,6 +241,8 @@ pub(super) struct Job {
     pub(super) resend_answers: bool,
     /// Everyone is being asked who has the job.
     pub(super) around: Option<Around>,
+    /// Everyone was asked at some time: answers to that may come late.
+    pub(super) asked_around: bool,
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, InputRequest)>,
@@ -187,6 +258,17 @@ impl Job {
             stored: false,
             refused_by_store: false,
             posts: 0,
+            in_flight: false,
+            refusals: 0,
+            refusal: None,
+            remembered_on: None,
+            posted_on: None,
+            may_be_posted: false,
+            cancel: None,
+            cancelled_elsewhere: None,
+            turned_away: BTreeSet::new(),
+            to_come: BTreeSet::new(),
+            away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
             missing: HashSet::new(),
@@ -201,6 +283,7 @@ impl Job {
             answers: BTreeMap::new(),
             resend_answers: false,
             around: None,
+            asked_around: false,
             nobody_has_it: false,
             open_questions: Vec::new(),
             seen_questions: BTreeSet::new(),
@@ -209,15 +292,30 @@ impl Job {
     }
 
     pub(super) fn restored(restored: RestoredClientJob) -> Self {
-        let RestoredClientJob { request, state, dispatched, started, completed } = restored;
+        let RestoredClientJob { request, state, dispatched, started, completed, errors: _ } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
         job.stored = true;
         job.started = started.into_iter().collect();
         job.completed = completed.into_iter().collect();
         job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
-        job.state = if job.dispatched.is_some() { state } else { JobState::New };
+        job.may_be_posted = true;
+        job.state = if job.dispatched.is_some() || state == JobState::Cancelling { state } else { JobState::New };
         job
+    }
+
+    /// This worker has the job, too. `None`: there are too many already.
+    pub(super) fn adopt(&mut self, worker: &Identity) -> Option<Vec<Identity>> {
+        let dispatched = self.dispatched.as_mut().filter(|dispatched| dispatched.len() < ADOPTED_MAX)?;
+        dispatched.push(worker.clone());
+        self.expected.insert(worker.clone());
+        self.missing.insert(worker.clone());
+        Some(dispatched.clone())
+    }
+
+    /// This worker must not have the job. `false`: it was told.
+    pub(super) fn turn_away(&mut self, worker: &Identity) -> bool {
+        self.turned_away.len() < ADOPTED_MAX && self.turned_away.insert(worker.clone())
     }
 
     /// Who has the job, in the broker's order, once that is known.
@@ -237,6 +335,8 @@ impl Job {
     pub(super) fn complete(&mut self, worker: &Identity) -> bool {
         self.lost.remove(worker);
         self.missing.remove(worker);
+        self.away.remove(worker);
+        self.to_come.remove(worker);
         // Who has a result had the job, also where no 201 said so.
         self.started.insert(worker.clone());
         self.completed.insert(worker.clone())
@@ -250,6 +350,50 @@ impl Job {
     pub(super) fn lose(&mut self, worker: Identity, why: Lost) {
         self.missing.remove(&worker);
         self.lost.insert(worker, why);
+    }
+
+    /// The broker handed a question about the job to these of the workers that it names: the others are away.
+    pub(super) fn note_absent(&mut self, target: &str, reached: &[Identity]) {
+        let target = Target::parse(target);
+        for name in target.listed_names().unwrap_or_default() {
+            let Ok(worker) = Identity::parse(&name) else { continue };
+            if reached.contains(&worker) {
+                self.away.remove(&worker);
+            } else if self.missing.contains(&worker) {
+                self.away.insert(worker);
+            }
+        }
+    }
+
+    /// Workers that the broker was asked for with this target, does not know and does not expect any more are none of the job's:
+    /// it is as if they had been unknown from the beginning. Who has the job then; `None`: nothing changes.
+    pub(super) fn give_up_absent(
+        &mut self,
+        target: &str,
+        reached: &[Identity],
+        expected: &[Identity],
+    ) -> Option<Vec<Identity>> {
+        if self.to_come.is_empty() || self.request.waits {
+            return None;
+        }
+        let asked = Target::parse(target).names().unwrap_or_default();
+        let is_gone = |worker: &&Identity| {
+            asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
+        };
+        let gone: BTreeSet<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
+        let left = self.dispatched.iter().flatten().filter(|worker| !gone.contains(*worker));
+        let left: Vec<Identity> = left.cloned().collect();
+        if gone.is_empty() || left.is_empty() {
+            return None;
+        }
+        self.to_come.retain(|worker| !gone.contains(worker));
+        self.set_dispatched(Some(left.clone()));
+        Some(left)
+    }
+
+    /// The broker knows none of the workers that were asked.
+    pub(super) fn note_all_absent(&mut self) {
+        self.away = self.missing.iter().cloned().collect();
     }
 
     /// Workers from which no result will come, and why.
@@ -324,14 +468,29 @@ impl Job {
         }
     }
 
+    /// The workers that the target names.
+    pub(super) fn named_workers(&self) -> Vec<Identity> {
+        let names = self.request.target.names().unwrap_or_default();
+        names.iter().filter_map(|name| Identity::parse(name).ok()).collect()
+    }
+
+    /// Named workers that it waits for although nothing is known of them.
+    pub(super) fn waited_for(&self) -> Vec<Identity> {
+        if self.request.waits { self.named_workers() } else { Vec::new() }
+    }
+
     /// The POST for a target.
-    pub(super) fn post_to(&self, target: Target) -> ClientMessage {
+    pub(super) fn post_to(&self, now: Instant, target: Target) -> ClientMessage {
+        let left = self.request.deadline.saturating_duration_since(now);
+        // One that is sent at once says it with its time-out.
+        let is_late = left + SENT_AT_ONCE < self.request.timeout;
+        let body = if is_late { body::with_remaining(&self.request.body, left) } else { self.request.body.clone() };
         ClientMessage {
             command: ClientCommand::Post,
             service: self.request.service.clone(),
             target,
             job: self.request.job.clone(),
-            body: self.request.body.clone(),
+            body,
         }
     }
 
@@ -353,13 +512,28 @@ impl Job {
     }
 
     /// Whether a 202 with this target is the answer to the POST. Before it only an announced result makes us ask, and that
-    /// asks one worker.
+    /// asks one worker, or that it is not known who has a job for `any`, and that asks all.
     pub(super) fn is_dispatch(&self, target: &str) -> bool {
-        self.announced.is_empty() || self.request.target.as_str() == target
+        self.announced.is_empty() && !self.asked_around || self.request.target.as_str() == target
     }
 
-    pub(super) fn next_wake(&self) -> Instant {
-        [self.next_ask, self.next_post].into_iter().flatten().fold(self.request.deadline, Instant::min)
+    /// When something is to be done about it; without a connection only what needs none.
+    pub(super) fn next_wake(&self, connected: bool) -> Instant {
+        let cancel = self.cancel.as_ref();
+        let patience = cancel.filter(|cancel| !cancel.told).map(|cancel| cancel.patience_ends);
+        let told_again = cancel.and_then(|cancel| cancel.next);
+        let sends = [self.next_ask, self.next_post, told_again].into_iter().flatten().filter(|_| connected);
+        sends.chain(patience).fold(self.request.deadline, Instant::min)
+    }
+
+    /// Whether a POST of it may have reached a worker.
+    pub(super) fn may_be_taken(&self) -> bool {
+        self.posts > self.refusals || self.may_be_posted
+    }
+
+    /// Whether anybody may have the job.
+    pub(super) fn may_be_anywhere(&self) -> bool {
+        self.may_be_taken() || self.dispatched.is_some()
     }
 
     pub(super) fn progress(&self, errors: Vec<String>) -> Progress {
@@ -369,7 +543,10 @@ impl Job {
             dispatched: self.dispatched.clone().unwrap_or_default(),
             started: self.started.iter().cloned().collect(),
             completed: self.completed.iter().cloned().collect(),
-            errors,
+            errors: match &self.cancel {
+                Some(cancel) if errors.is_empty() => vec![cancel.text.clone()],
+                _ => errors,
+            },
         }
     }
 }

@@ -3,36 +3,47 @@
 //! One input, then [`Client::poll_output`] until it is empty. A job is stored before it is posted. The row in the store
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
+mod acquaintances;
+mod cancel;
 mod job;
 mod output;
+mod posting;
 mod replies;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use cancel::{CANCEL_ANSWER_MAX, CANCEL_PATIENCE};
 pub use job::{JobRequest, JobState, Lost, Progress, RestoredClientJob};
 pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
 
-use crate::body::{self, CancelBody, InputRequest, InputResponse, ManagementBody, StreamCredit};
+use crate::body::{self, InputRequest, InputResponse, ManagementBody, StreamCredit};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
-use job::{Around, Job};
+use acquaintances::Acquaintances;
+use job::Job;
 
 /// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
 /// proxy that keeps ours open, looks alive for ever. A word waits behind whatever message is under way, and only whole messages
 /// are seen, so it must be longer than the largest takes on a slow line: 128 MiB at 5 Mbit/s are 215 s.
 pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 
-/// How long after a connection a job for `any` that may have been posted on an earlier one is left alone. The broker may be a new
-/// one, to which workers come back one by one: those that are asked who has the job must be all of them.
+/// How long after a connection a job for `any` or `all` that may have been posted on an earlier one is left alone. The broker may
+/// be a new one, to which workers come back one by one: those that are asked who has the job, or get it, must be all of them.
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
+
+/// Connections of which is remembered which process the broker was.
+const RUNS_MAX: usize = 64;
+
+/// How soon a job is posted again that nobody could get who is expected: their return is not to be felt. Doubled three times.
+pub const EXPECTED_AGAIN: Duration = Duration::from_millis(500);
 
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
@@ -66,16 +77,23 @@ impl Default for ClientConfig {
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
-    jobs: HashMap<JobId, Job>,
+    /// Each by itself: a map that grows copies what is in it, and a backlog is large.
+    jobs: HashMap<JobId, Box<Job>>,
     waiting: VecDeque<JobId>,
     in_flight: usize,
     timers: Timers<JobId>,
     /// Open requests; with its message one that waits for a connection.
     management: HashMap<JobId, Option<ClientMessage>>,
     management_timers: Timers<JobId>,
-    /// Whether the broker is one that sends a repeated POST where the first went. Forgotten with each connection: a broker
-    /// that was restarted remembers nothing.
-    broker_remembers: bool,
+    /// Which process the broker is at the other end of the connection, once one of ours has said so: it sends a repeated POST
+    /// where the first went. Another process remembers nothing.
+    broker_run: Option<u32>,
+    /// The same of the connections before: the last [`RUNS_MAX`].
+    runs: BTreeMap<u64, u32>,
+    /// Counts the connections.
+    connection: u64,
+    connected_since: Option<Instant>,
+    acquaintances: Acquaintances,
     /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
     silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
@@ -95,7 +113,11 @@ impl Client {
             timers: Timers::default(),
             management: HashMap::new(),
             management_timers: Timers::default(),
-            broker_remembers: false,
+            broker_run: None,
+            runs: BTreeMap::new(),
+            connection: 0,
+            connected_since: None,
+            acquaintances: Acquaintances::default(),
             silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
@@ -116,27 +138,31 @@ impl Client {
             return;
         }
         self.timers.set(job.clone(), request.deadline);
-        self.jobs.insert(job.clone(), Job::new(request.clone()));
+        self.jobs.insert(job.clone(), Box::new(Job::new(request.clone())));
         self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
     }
 
     /// The connection was made, anew or for the first time. A client that is told nothing takes itself for connected.
     pub fn connected(&mut self, now: Instant) {
         self.connected = true;
+        self.connection += 1;
         self.silent_since = None;
-        self.broker_remembers = false;
+        self.broker_run = None;
+        self.connected_since = Some(now);
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
         ids.sort_unstable();
         for (number, id) in ids.into_iter().enumerate() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             // What was on its way may be lost. Not all at once: a thousand jobs must not make a storm.
             let at = now + self.config.get_first / 16 * (number % 16) as u32;
-            if job.dispatched().is_some() {
+            if let Some(cancel) = &mut job.cancel {
+                (cancel.times, cancel.next) = (0, Some(at));
+            } else if job.dispatched().is_some() {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                let any = job.request.target == Target::Any;
-                job.next_post = Some(if any { at + RETURN_TIME } else { at });
+                let named = matches!(job.request.target, Target::Text(_));
+                job.next_post = Some(if named { at } else { at + RETURN_TIME });
             }
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);
@@ -187,16 +213,26 @@ impl Client {
     }
 
     /// A job that the store had unfinished when the process began.
-    pub fn restore(&mut self, now: Instant, restored: RestoredClientJob) {
-        let job = Job::restored(restored);
+    pub fn restore(&mut self, now: Instant, mut restored: RestoredClientJob) {
+        let errors = std::mem::take(&mut restored.errors);
+        let mut job = Box::new(Job::restored(restored));
         let id = job.request.job.clone();
         let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
-        self.jobs.insert(id.clone(), job);
-        if posted {
+        let cancelled = job.state == JobState::Cancelling;
+        if posted && !cancelled {
             self.in_flight += 1;
+            job.in_flight = true;
         }
-        if late {
+        self.jobs.insert(id.clone(), job);
+        if cancelled {
+            self.restore_cancel(now, &id, errors);
+        }
+        if !self.jobs.contains_key(&id) {
+            // All had confirmed.
+        } else if late {
             self.expire(now, &id);
+        } else if cancelled {
+            self.set_timer(&id);
         } else if posted {
             // The process may have ended between the last result and the end of the job.
             if !self.complete_if_done(now, &id) {
@@ -208,8 +244,19 @@ impl Client {
             }
         } else {
             self.waiting.push_back(id.clone());
-            self.timers.set(id, now);
+            self.set_timer(&id);
         }
+        self.post_waiting(now);
+    }
+
+    /// A new job that the store has already and that was never posted.
+    pub fn submit_stored(&mut self, now: Instant, request: JobRequest) {
+        let id = request.job.clone();
+        let mut job = Box::new(Job::new(request));
+        job.stored = true;
+        self.timers.set(id.clone(), job.request.deadline);
+        self.jobs.insert(id.clone(), job);
+        self.waiting.push_back(id);
         self.post_waiting(now);
     }
 
@@ -261,6 +308,16 @@ impl Client {
             };
             if job.request.deadline <= now {
                 self.expire(now, &id);
+            } else if let Some(cancel) = &job.cancel {
+                let (tells, ends) =
+                    (cancel.next.is_some_and(|at| at <= now), !cancel.told && cancel.patience_ends <= now);
+                if ends {
+                    self.cancel_patience_ended(&id);
+                }
+                if tells && self.connected {
+                    self.tell_workers(now, &id);
+                }
+                self.set_timer(&id);
             } else if self.connected && job.next_ask.is_some_and(|at| at <= now) {
                 self.ask(now, &id);
             } else if self.connected && job.next_post.is_some_and(|at| at <= now) {
@@ -318,27 +375,6 @@ impl Client {
         self.put(job, worker, body::encode(&StreamCredit { offset }));
     }
 
-    /// Cancels a job: its workers are told, and it ends here at once.
-    pub fn cancel(&mut self, now: Instant, id: &JobId, by: &str, reason: Option<String>) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let text = match &reason {
-            Some(reason) => format!("cancelled by {by}: {reason}"),
-            None => format!("cancelled by {by}"),
-        };
-        if job.posts > 0 || job.dispatched().is_some() {
-            let target = job.everyone();
-            let message = ClientMessage {
-                command: ClientCommand::Delete,
-                service: job.request.service.clone(),
-                target,
-                job: id.clone(),
-                body: body::encode(&CancelBody { reason }),
-            };
-            self.send(message);
-        }
-        self.finish(now, id, JobState::Cancelled, vec![text]);
-    }
-
     /// The next thing to do. `None`: take the next input.
     pub fn poll_output(&mut self) -> Option<ClientOutput> {
         self.outputs.pop_front()
@@ -351,12 +387,17 @@ impl Client {
 
     /// The questions of an unfinished job that wait for an answer, with who asks.
     pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
-        self.jobs.get(job).map_or(&[], Job::open_questions)
+        self.jobs.get(job).map_or(&[], |job| job.open_questions())
     }
 
     /// The state of an unfinished job.
     pub fn state(&self, job: &JobId) -> Option<JobState> {
         self.jobs.get(job).map(|job| job.state)
+    }
+
+    /// Whether an unfinished job has nothing more to tell: it was cancelled, and only its workers have not confirmed that yet.
+    pub fn end_was_told(&self, job: &JobId) -> bool {
+        self.jobs.get(job).is_some_and(|job| job.end_was_told())
     }
 
     /// What was counted.
@@ -380,6 +421,9 @@ impl Client {
     }
 
     fn update(&mut self, job: JobId, update: JobUpdate) {
+        if self.end_was_told(&job) {
+            return;
+        }
         self.outputs.push_back(ClientOutput::Update(job, update));
     }
 
@@ -389,88 +433,14 @@ impl Client {
 
     fn send(&mut self, message: ClientMessage) {
         self.counters.sent += 1;
-        let purgeable = (message.command != ClientCommand::Delete).then(|| message.job.clone());
+        let purgeable = Some(message.job.clone());
         self.outputs.push_back(ClientOutput::Send(message.encode(), purgeable));
     }
 
     fn set_timer(&mut self, id: &JobId) {
         if let Some(job) = self.jobs.get(id) {
-            // Without a connection only the deadline matters.
-            let at = if self.connected { job.next_wake() } else { job.request.deadline };
-            self.timers.set(id.clone(), at);
+            self.timers.set(id.clone(), job.next_wake(self.connected));
         }
-    }
-
-    fn post_waiting(&mut self, now: Instant) {
-        while self.connected
-            && self.in_flight < self.config.in_flight_max
-            && let Some(id) = self.waiting.pop_front()
-        {
-            // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
-            // been followed by another with its id.
-            if self.jobs.get(&id).is_some_and(|job| job.stored && job.posts == 0 && job.request.deadline > now) {
-                self.in_flight += 1;
-                self.post(now, &id);
-            }
-        }
-    }
-
-    /// Posts a job, or posts it again where that cannot make it run twice.
-    fn post(&mut self, now: Instant, id: &JobId) {
-        let (again, max, remembers) = (self.config.post_again, self.config.get_max, self.broker_remembers);
-        let Some(job) = self.jobs.get_mut(id) else {
-            return;
-        };
-        job.next_post = Some(now + (again * (1 << job.posts.min(5))).min(max));
-        if job.posts > 0 && job.request.target == Target::Any && !remembers && !job.nobody_has_it {
-            // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
-            // asked who has it; only when all say that they do not is it posted again.
-            let service = job.request.service.clone();
-            job.around = Some(Around::default());
-            self.set_timer(id);
-            self.silent_since.get_or_insert(now);
-            self.send_get(service, Target::All, id);
-            return;
-        }
-        job.nobody_has_it = false;
-        job.around = None;
-        job.posts += 1;
-        let message = job.post_to(job.request.target.clone());
-        let first = job.state == JobState::New;
-        if first {
-            job.state = JobState::Submitting;
-        }
-        // That it is posted is not written down: after a restart a new job and a posted one are treated alike.
-        self.set_timer(id);
-        self.silent_since.get_or_insert(now);
-        self.send(message);
-    }
-
-    /// Asks the workers that have not answered.
-    fn ask(&mut self, now: Instant, id: &JobId) {
-        let (first, max) = (self.config.get_first, self.config.get_max);
-        let Some(job) = self.jobs.get_mut(id) else {
-            return;
-        };
-        let missing = job.missing();
-        job.asked = (job.asked + 1).min(16);
-        job.next_ask = Some(now + (first * (1 << job.asked.min(8))).min(max));
-        let service = job.request.service.clone();
-        self.set_timer(id);
-        if !missing.is_empty() {
-            self.silent_since.get_or_insert(now);
-            self.send_get(service, Target::list(&missing), id);
-        }
-    }
-
-    fn send_get(&mut self, service: ServiceName, target: Target, id: &JobId) {
-        self.send(ClientMessage {
-            command: ClientCommand::Get,
-            service,
-            target,
-            job: id.clone(),
-            body: Bytes::from_static(b"{}"),
-        });
     }
 
     fn put(&mut self, id: &JobId, worker: Option<&Identity>, body: Bytes) {
@@ -505,24 +475,38 @@ impl Client {
         let Some(job) = self.jobs.get(id) else {
             return true;
         };
+        if job.cancel.is_some() {
+            return self.end_if_confirmed(now, id);
+        }
         if !job.is_done() {
             return false;
         }
-        let errors: Vec<String> = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}")).collect();
-        let state = if errors.is_empty() { JobState::Completed } else { JobState::Failed };
+        let lost = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}"));
+        let errors: Vec<String> = job.cancelled_elsewhere.clone().into_iter().chain(lost).collect();
+        let state = match (&job.cancelled_elsewhere, errors.is_empty()) {
+            (Some(_), _) => JobState::Cancelled,
+            (None, true) => JobState::Completed,
+            (None, false) => JobState::Failed,
+        };
         self.finish(now, id, state, errors);
         true
     }
 
     fn expire(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get(id) else { return };
+        if job.cancel.is_some() {
+            let text = job.cancel_text();
+            self.finish(now, id, JobState::Cancelled, vec![text]);
+            return;
+        }
         let error = format!(
             "job '{id}' service '{}' task '{}' timeout expired after {} seconds; worker execution may continue",
             job.request.service,
             job.request.task,
             job.request.timeout.as_secs()
         );
-        self.finish(now, id, JobState::Stale, vec![error]);
+        let errors = std::iter::once(error).chain(job.refusal.clone()).collect();
+        self.finish(now, id, JobState::Stale, errors);
     }
 
     fn finish(&mut self, now: Instant, id: &JobId, state: JobState, errors: Vec<String>) {
@@ -534,8 +518,8 @@ impl Client {
             self.silent_since = None;
         }
         self.timers.remove(id);
-        if job.posts > 0 || job.dispatched().is_some() {
-            self.in_flight = self.in_flight.saturating_sub(1);
+        if job.in_flight {
+            self.in_flight -= 1;
         }
         job.state = state;
         if !self.connected || state != JobState::Completed {
@@ -546,14 +530,10 @@ impl Client {
         if !job.refused_by_store {
             self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
         }
-        let reason = match state {
-            JobState::Stale => Lost::Expired,
-            JobState::Cancelled => Lost::Cancelled,
-            _ => Lost::Unknown,
-        };
-        let missing =
-            job.missing().into_iter().map(|worker| (worker, reason.clone())).chain(job.lost().clone()).collect();
-        self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
+        if !job.end_was_told() {
+            let missing = job.missing_why();
+            self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
+        }
         self.post_waiting(now);
     }
 

@@ -53,6 +53,8 @@ pub struct Outcome {
 pub enum JobUpdate {
     /// The store has it.
     Stored,
+    /// Nobody it is for is registered, or not everyone whom it names; it waits for them. Who, for people.
+    Waits(String),
     /// The broker handed it to these workers.
     Dispatched(Vec<Identity>),
     /// A worker has it.

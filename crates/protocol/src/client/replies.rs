@@ -8,13 +8,14 @@ use serde_json::value::RawValue;
 
 use super::job::{Around, JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
-use super::{Client, POSTS_MAX};
-use crate::body::{self, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
+use super::{Client, EXPECTED_AGAIN, POSTS_MAX, RETURN_TIME};
+use crate::body::{self, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
-use crate::message::{DecodeError, Reply};
+use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
+use crate::worker::CANCELLED_WORD;
 
 /// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
 #[derive(serde::Deserialize)]
@@ -42,8 +43,12 @@ impl Client {
         match status {
             Status::DISPATCHED => {
                 let body: Dispatched = body::decode("a dispatch", &payload)?;
-                self.broker_remembers = body.fabric.is_some();
-                self.dispatched(now, &id, &body.target, body.workers, body.unreached);
+                self.learn_run(body.run);
+                if self.jobs.get(&id).is_some_and(|job| job.cancel.is_some()) {
+                    self.cancel_handed_on(now, &id, body);
+                    return Ok(());
+                }
+                self.dispatched(now, &id, body);
             }
             Status::ACCEPTED => {
                 let body: Speaker = body::decode("an acceptance", &payload)?;
@@ -80,26 +85,63 @@ impl Client {
         }
     }
 
-    fn dispatched(&mut self, now: Instant, id: &JobId, target: &str, workers: Vec<Identity>, unreached: Vec<Identity>) {
-        let first = self.config.get_first;
+    fn dispatched(&mut self, now: Instant, id: &JobId, body: Dispatched) {
+        let Dispatched { mut workers, target, unreached, absent, young, run, .. } = body;
+        let target = target.as_str();
+        let (first, connection) = (self.config.get_first, self.connection);
+        // Python brokers do not say that they are young.
+        let long_connected = self.connected_since.is_none_or(|since| since + RETURN_TIME <= now);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched().is_some() || workers.is_empty() {
+        if job.dispatched().is_some() {
+            job.note_absent(target, &workers);
+            if run.is_some() && job.request.target.as_str() != target {
+                let left = job.give_up_absent(target, &workers, &absent);
+                self.gave_up_absent(now, id, left);
+            }
+            return;
+        }
+        if workers.is_empty() {
             return;
         }
         if let Some(around) = &mut job.around
             && target == Target::All.as_str()
         {
             around.asked = Some(workers.into_iter().collect());
+            around.more_to_come = young || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
         }
         if !job.is_dispatch(target) {
             return;
         }
+        if job.posted_on != Some(connection) {
+            // Those that are away now may have the job from an earlier POST, to a broker that knew them.
+            for worker in job.named_workers() {
+                if !workers.contains(&worker) && !unreached.contains(&worker) {
+                    workers.push(worker);
+                }
+            }
+        }
+        // Who is expected is asked for until it is there, and gets the job then.
+        let mut waited_for = Vec::new();
+        for worker in absent.into_iter().chain(job.waited_for()) {
+            if !workers.contains(&worker) && !unreached.contains(&worker) {
+                job.away.insert(worker.clone());
+                job.to_come.insert(worker.clone());
+                waited_for.push(worker.to_string());
+                workers.push(worker);
+            }
+        }
+        if job.request.target == Target::Any {
+            for worker in &workers {
+                self.acquaintances.saw(now, &job.request.service, worker);
+            }
+        }
+        job.refusal = None;
         job.set_dispatched(Some(workers.clone()));
         for worker in unreached {
             if !workers.contains(&worker) && !job.has_completed(&worker) {
@@ -109,12 +151,25 @@ impl Client {
         // A 404 is the worker's word from now on, not part of a round.
         job.around = None;
         job.next_post = None;
-        job.next_ask = Some(now + first);
+        job.next_ask = job.cancel.is_none().then_some(now + first);
         if matches!(job.state, JobState::New | JobState::Submitting) {
             job.state = JobState::Dispatched;
         }
         self.set_timer(id);
+        if !waited_for.is_empty() {
+            let names = waited_for.join(", ");
+            self.update(id.clone(), JobUpdate::Waits(format!("not registered at the moment: {names}")));
+        }
         self.update(id.clone(), JobUpdate::Dispatched(workers));
+        if !self.complete_if_done(now, id) {
+            self.progress(id);
+        }
+    }
+
+    /// Fewer have the job than were waited for.
+    fn gave_up_absent(&mut self, now: Instant, id: &JobId, left: Option<Vec<Identity>>) {
+        let Some(left) = left else { return };
+        self.update(id.clone(), JobUpdate::Dispatched(left));
         if !self.complete_if_done(now, id) {
             self.progress(id);
         }
@@ -122,27 +177,73 @@ impl Client {
 
     /// A job for one worker, whose 202 was lost, is with the worker that speaks about it.
     fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity) {
-        let Some(job) = self.jobs.get(id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.dispatched().is_some() {
+            if !job.expects(worker) {
+                self.adopt(id, worker);
+            }
+            return;
+        }
         let names_one = match &job.request.target {
             Target::Any => true,
             Target::All => false,
             Target::Text(text) => text == worker.as_str(),
         };
-        if job.dispatched().is_none() && names_one && job.request.service.as_str() != EVERY_SERVICE {
-            let target = job.request.target.as_str().to_owned();
+        if names_one && job.request.service.as_str() != EVERY_SERVICE {
+            let (target, service) = (job.request.target.as_str().to_owned(), job.request.service.clone());
             if let Some(job) = self.jobs.get_mut(id) {
                 job.around = None;
                 job.announced_nothing();
             }
-            self.dispatched(now, id, &target, vec![worker.clone()], Vec::new());
+            let body = Dispatched {
+                workers: vec![worker.clone()],
+                uuid: id.clone(),
+                target,
+                status: String::new(),
+                service,
+                fabric: None,
+                run: None,
+                young: false,
+                absent: Vec::new(),
+                unreached: Vec::new(),
+                holders: None,
+            };
+            self.dispatched(now, id, body);
+        }
+    }
+
+    /// A worker has the job that the broker did not name: one that was restarted knew only some when the POST was repeated.
+    fn adopt(&mut self, id: &JobId, worker: &Identity) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let is_meant = match &job.request.target {
+            Target::Any => job.request.service.as_str() == EVERY_SERVICE,
+            Target::All => true,
+            target => target.names().is_some_and(|names| names.iter().any(|name| name == worker.as_str())),
+        };
+        if is_meant {
+            if let Some(workers) = job.adopt(worker) {
+                self.update(id.clone(), JobUpdate::Dispatched(workers));
+                self.progress(id);
+            }
+        } else if job.request.target == Target::Any && job.turn_away(worker) {
+            // Another one has it. Where it only waits there, it does not start.
+            let text = format!("cancelled by the fabric: job {id} for any worker is with another one");
+            let body = body::encode(&CancelBody { reason: None, text: Some(text) });
+            let (service, target, job) = (job.request.service.clone(), Target::list([worker]), id.clone());
+            self.send(ClientMessage { command: ClientCommand::Delete, service, target, job, body });
         }
     }
 
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied }) = &job.around else { return };
-        if job.dispatched().is_none() && job.started.is_empty() && asked.is_subset(denied) {
+        let Some(Around { asked: Some(asked), denied, more_to_come: false }) = &job.around else { return };
+        // Who is away may have it. What is not known then is asked again.
+        if job.dispatched().is_none()
+            && job.started.is_empty()
+            && asked.is_subset(denied)
+            && self.acquaintances.are_all_in(now, &job.request.service, asked)
+        {
             job.nobody_has_it = true;
             self.post(now, id);
         }
@@ -160,8 +261,10 @@ impl Client {
         if pushes {
             job.pushes.insert(worker.clone());
         }
+        job.away.remove(&worker);
+        job.to_come.remove(&worker);
         let new = job.started.insert(worker.clone());
-        let changed = !matches!(job.state, JobState::Started | JobState::Waiting);
+        let changed = !matches!(job.state, JobState::Started | JobState::Waiting | JobState::Cancelling);
         if changed {
             job.state = JobState::Started;
         }
@@ -177,6 +280,10 @@ impl Client {
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
+        if job.cancel.is_some() {
+            // Nobody will answer it: it ends with the task.
+            return;
+        }
         if !job.expects(&worker) {
             self.note(ClientNote::UnexpectedWorker(id.clone(), worker.to_string()));
             return;
@@ -237,24 +344,62 @@ impl Client {
             worker: Option<Identity>,
         }
         let Whose { worker } = body::decode("a refusal", payload)?;
+        let broker_run = self.broker_run;
         let Some(job) = self.jobs.get_mut(id) else {
             return Ok(());
         };
         let Some(worker) = worker else {
             // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
             // only that the worker is away at the moment.
+            if job.cancel.is_some() {
+                self.cancel_not_handed_on(now, id);
+                return Ok(());
+            }
             // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
             // and its workers are not back yet.
-            if job.dispatched().is_some() || job.posts > 1 || job.around.is_some() || !job.is_untouched() {
+            let body: Refused = body::decode("a refusal", payload)?;
+            let errors = if body.errors.is_empty() { vec![body.status.clone()] } else { body.errors.clone() };
+            let went_before = job.posts > job.refusals + 1 || job.may_be_posted;
+            if job.dispatched().is_some() || went_before || job.around.is_some() || !job.is_untouched() {
+                job.note_all_absent();
+                if body.retry.is_none()
+                    && broker_run.is_some()
+                    && let Some(left) = job.give_up_absent(&body.target, &[], &[])
+                {
+                    self.gave_up_absent(now, id, Some(left));
+                    return Ok(());
+                }
+                if job.dispatched().is_none() {
+                    job.refusal = Some(errors.join("; "));
+                }
                 self.note(ClientNote::WorkerAway(id.clone()));
                 return Ok(());
             }
-            let body: Refused = body::decode("a refusal", payload)?;
-            let errors = if body.errors.is_empty() { vec![body.status] } else { body.errors };
+            if body.retry == Some(true) || job.request.waits {
+                job.refusals += 1;
+                let tells = job.refusal.is_none();
+                let error = errors.join("; ");
+                job.refusal = Some(error.clone());
+                let again = EXPECTED_AGAIN * (1 << (job.refusals - 1).min(3));
+                job.next_post = Some(now + again);
+                self.set_timer(id);
+                if tells {
+                    self.update(id.clone(), JobUpdate::Waits(error));
+                }
+                return Ok(());
+            }
             self.finish(now, id, JobState::Failed, errors);
             return Ok(());
         };
         if !job.expects(&worker) || job.has_completed(&worker) {
+            return Ok(());
+        }
+        if job.cancel.is_some() {
+            // It never had the job, or did not take it. That a question did not find it says nothing: a POST may have come after.
+            let body: body::StateReply = body::decode("a refusal", payload)?;
+            if status != Status::NOT_FOUND || body.status == CANCELLED_WORD {
+                self.cancel_confirmed(now, id, &worker, Lost::Cancelled);
+            }
             return Ok(());
         }
         let body: body::StateReply = body::decode("a refusal", payload)?;
@@ -265,13 +410,18 @@ impl Client {
             self.nobody_has_it(now, id);
             return Ok(());
         }
+        if job.dispatched().is_none() && status == Status::NOT_FOUND {
+            // The late answer to a question of a round that has ended. Whether it was before the POST is not known.
+            return Ok(());
+        }
         let again = job.posts_to.get(&worker).copied().unwrap_or_default();
         let posted = job.posts > 0 || job.dispatched().is_some();
         if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
             // The worker never stored it, so it never ran there.
             if status == Status::NOT_FOUND {
+                job.to_come.remove(&worker);
                 job.posts_to.insert(worker.clone(), again + 1);
-                let message = job.post_to(Target::list([&worker]));
+                let message = job.post_to(now, Target::list([&worker]));
                 self.send(message);
                 return Ok(());
             }
@@ -315,6 +465,7 @@ impl Client {
         self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
         let question = event.input_request();
         let answered = event.input_response_id().map(str::to_owned);
+        let cancelled = event.cancellation().map(|text| body::bounded_cancel_text(text.to_owned()));
         let ready = event.event_type == EventType::ResultReady
             || (event.event_type == EventType::Progress
                 && event.status == EventStatus::Completed
@@ -327,6 +478,9 @@ impl Client {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
+        if job.cancelled_elsewhere.is_none() {
+            job.cancelled_elsewhere = cancelled;
+        }
         if let Some(answered) = answered {
             job.close_question(&worker, &answered);
             job.answers.remove(&answered);
@@ -335,7 +489,7 @@ impl Client {
             }
             return Ok(());
         }
-        if ready && job.expects(&worker) && !job.has_completed(&worker) {
+        if ready && job.cancel.is_none() && job.expects(&worker) && !job.has_completed(&worker) {
             if job.pushes.contains(&worker) {
                 return Ok(());
             }

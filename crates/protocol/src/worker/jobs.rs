@@ -1,6 +1,6 @@
 //! The life of a worker's job, from its POST to its result.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, Phase, TIMEOUT_SECONDS_MAX, Worker};
+use super::{ActiveJob, Phase, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
 };
@@ -47,13 +47,15 @@ impl Worker {
             self.refuse_unknown(client, job, reason);
             return;
         }
-        let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = match body::decode("a job request", &body) {
+        let head: JobRequestHead = match body::decode("a job request", &body) {
             Ok(head) => head,
             Err(error) => {
                 self.refuse(client, job, error.to_string(), false);
                 return;
             }
         };
+        let time_left = head.time_left();
+        let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = head;
         // A copy where it costs nothing: a short one may be cut from a block that it would keep in memory.
         let body = if body.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body };
         let timeout = asked_timeout.unwrap_or(DEFAULT_JOB_TIMEOUT_SECONDS);
@@ -62,17 +64,18 @@ impl Worker {
             task: task.clone(),
             body: body.clone(),
             timeout,
-            deadline: asked_timeout.map(|seconds| now + Duration::from_secs(seconds.min(TIMEOUT_SECONDS_MAX))),
+            deadline: time_left.map(|left| now + left),
             phase: Phase::Storing,
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            attempts: 0,
             fabric: fabric.is_some(),
             spoke: false,
         };
         self.bytes += body.len();
         self.jobs.insert(job.clone(), active);
-        let new = NewJob { job: job.clone(), client, task, asked_timeout, timeout, body };
+        let new = NewJob { job: job.clone(), client, task, asked_timeout, timeout, time_left, body };
         self.store(WorkerStoreOperation::Insert(new), Some(WorkerToken::Insert(job.clone())));
         if self.running < self.config.max_concurrent_jobs && self.queue.is_empty() {
             // There is room: the store writes both down at once.
@@ -113,7 +116,7 @@ impl Worker {
         match outcome {
             Ok(()) => {
                 active.phase = if reserved { Phase::Starting } else { Phase::Queued };
-                let cancelled = active.cancelled.take();
+                let cancelled = active.cancelled.clone();
                 self.accept(client, job.clone());
                 match cancelled {
                     Some(why) => self.abandon(&job, why),
@@ -227,15 +230,29 @@ impl Worker {
 
     pub(super) fn delete(&mut self, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
-        let reason = body::decode::<CancelBody>("a cancellation", &body).unwrap_or_default().reason;
-        let why = Abandoned::Cancelled { by: client, reason };
+        let CancelBody { reason, text } = body::decode("a cancellation", &body).unwrap_or_default();
+        let text = text.map(body::bounded_cancel_text);
+        let why = Abandoned::Cancelled { by: client.clone(), reason: reason.map(body::bounded_cancel_text), text };
         let Some(active) = self.jobs.get_mut(&job) else {
+            // Its result, or that it is not known here: either tells the client that nothing runs.
+            self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToCancel });
             return;
         };
+        if active.cancelled.is_some() {
+            return;
+        }
         match active.phase {
-            Phase::Running => self.outputs.push_back(WorkerOutput::Cancel { job, why }),
-            Phase::Starting | Phase::Queued => self.abandon(&job, why),
+            Phase::Running => {
+                active.cancelled = Some(why.clone());
+                let task = active.task.clone();
+                self.outputs.push_back(WorkerOutput::Cancel { job, task, why });
+            }
+            Phase::Starting | Phase::Queued => {
+                active.cancelled = Some(why.clone());
+                self.abandon(&job, why);
+            }
             Phase::Storing => active.cancelled = Some(why),
+            // Its result is on its way.
             Phase::Finishing { .. } => {}
         }
     }
@@ -299,6 +316,7 @@ impl Worker {
             client: active.client.clone(),
             request,
             timeout: active.timeout,
+            attempt: active.attempts.saturating_add(1),
             deadline: active.deadline,
         };
         self.outputs.push_back(WorkerOutput::Start(start));

@@ -96,9 +96,11 @@ struct ActiveJob {
     deadline: Option<Instant>,
     phase: Phase,
     questions: Vec<InputRequest>,
-    /// It was cancelled while it was being stored.
+    /// Somebody cancelled it. Whatever its task returns, it ends as cancelled.
     cancelled: Option<Abandoned>,
     abandoned: bool,
+    /// How often it was begun by processes before this one.
+    attempts: u32,
     /// Its client is one of ours: a result tells it that the job was taken and has ended.
     fabric: bool,
     /// Its task has said something, which is not to be read without what was said before.
@@ -189,8 +191,8 @@ impl Worker {
 
     /// What the store had when the process began, before the first message.
     pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
-        let RestoredJob { new, started, remaining } = restored;
-        let NewJob { job, client, task, asked_timeout, timeout, body } = new;
+        let RestoredJob { new, started, remaining, attempts } = restored;
+        let NewJob { job, client, task, asked_timeout, timeout, time_left: _, body } = new;
         self.now = now;
         self.bytes += body.len();
         let active = ActiveJob {
@@ -203,6 +205,7 @@ impl Worker {
             questions: Vec::new(),
             cancelled: None,
             abandoned: false,
+            attempts,
             // Its 201 left with the process before.
             fabric: false,
             spoke: false,
@@ -296,13 +299,17 @@ impl Worker {
     pub fn loaded(&mut self, job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob>) {
         match loaded {
             None if let Asked::ToRun { refusal } = asked => self.refuse(client, job, refusal, true),
+            None if asked == Asked::ToCancel => {
+                self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
+            }
             None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }
             Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
-                Asked::State => self.reply_active(client, &job),
+                // Of a cancellation the client hears when it comes again.
+                Asked::State | Asked::ToCancel => self.reply_active(client, &job),
                 Asked::ToRun { .. } => self.accept(client, job),
             },
             Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
@@ -362,6 +369,17 @@ impl Worker {
         Ok(())
     }
 
+    /// A job was cancelled; `body` is the event that says so. Its client needs it where somebody else cancelled the job. Errors:
+    /// there is no such unfinished job.
+    pub fn announce_cancel(&mut self, job: &JobId, body: Bytes) -> Result<(), NotTaken> {
+        let active = self.jobs.get_mut(job).ok_or(NotTaken::NoSuchJob)?;
+        active.spoke = true;
+        let client = active.client.clone();
+        self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
+        self.send_event(client, job.clone(), body, Class::Data);
+        Ok(())
+    }
+
     /// A running task sends bytes. Errors: the job does not run.
     pub fn stream(&mut self, job: &JobId, bytes: Bytes) -> Result<(), NotTaken> {
         let active = self.jobs.get_mut(job).filter(|active| active.phase == Phase::Running);
@@ -374,7 +392,7 @@ impl Worker {
     }
 
     /// A task has ended, or an abandoned job has its result. `reply` is the whole 200 body as [`result_reply`] makes it,
-    /// `event` the body of the last event. A second end of one job is ignored.
+    /// `event` the body of the last event. One that was cancelled ends as that, whatever its task returned. A second end of one job is ignored.
     pub fn finished(&mut self, now: Instant, job: &JobId, ending: Ending, reply: Bytes, event: Bytes) {
         let Some(active) = self.jobs.get_mut(job) else {
             return;
@@ -386,6 +404,7 @@ impl Worker {
         }
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
+        let ending = if active.cancelled.is_some() { Ending::Cancelled } else { ending };
         let last_event = WorkerStoreOperation::Event { job: job.clone(), body: event.clone() };
         active.phase = Phase::Finishing { reply, event };
         let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
@@ -515,8 +534,11 @@ impl Worker {
     }
 }
 
-/// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
-pub const TIMEOUT_SECONDS_MAX: u64 = 100 * 365 * 86_400;
+/// The word of a 404 that answers a cancellation: the job is not known here, and nothing of it can come any more. A question gets
+/// another word, because a POST may be on its way behind it.
+pub const CANCELLED_WORD: &str = "CANCELLED";
+
+pub use crate::body::TIMEOUT_SECONDS_MAX;
 
 #[cfg(test)]
 mod tests;

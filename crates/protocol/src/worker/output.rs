@@ -37,6 +37,8 @@ pub struct NewJob {
     pub asked_timeout: Option<u64>,
     /// The same, or the protocol's default where the client did not say.
     pub timeout: u64,
+    /// What is left of that now, where the client said how long it waits.
+    pub time_left: Option<Duration>,
     /// The request as it came.
     pub body: Bytes,
 }
@@ -110,6 +112,8 @@ pub struct StartJob {
     pub request: JobRequestBody,
     /// Seconds that its client waits, or the protocol's default where it did not say.
     pub timeout: u64,
+    /// Which attempt this is: 1, or more where processes before this one ended while it ran.
+    pub attempt: u32,
     /// Until when its client waits. `None`: it did not say, as 0.21 clients.
     pub deadline: Option<Instant>,
 }
@@ -125,6 +129,8 @@ pub enum Abandoned {
         by: Identity,
         /// Why.
         reason: Option<String>,
+        /// Who, when and why, in the client's words.
+        text: Option<String>,
     },
     /// The worker's process ended while it ran.
     Restarted,
@@ -137,6 +143,8 @@ pub enum Abandoned {
 pub enum Asked {
     /// Somebody wants to know its state.
     State,
+    /// Somebody does not want it any more.
+    ToCancel,
     /// Somebody wants it to run, and it cannot be taken now.
     ToRun {
         /// Why, if it is not known.
@@ -183,10 +191,13 @@ pub enum WorkerOutput {
         /// Input or credit.
         put: PutBody,
     },
-    /// Tell the running task to stop.
+    /// Tell the client with [`super::Worker::announce_cancel`], and the running task to stop. It has a time of grace; what it
+    /// returns is the result of a cancelled job.
     Cancel {
         /// Which.
         job: JobId,
+        /// What was asked.
+        task: TaskName,
         /// Who and why.
         why: Abandoned,
     },
@@ -244,6 +255,8 @@ pub struct RestoredJob {
     pub started: bool,
     /// What is left of its time.
     pub remaining: Duration,
+    /// How often it was begun.
+    pub attempts: u32,
 }
 
 /// Counters since the start.

@@ -212,6 +212,18 @@ fn a_job_past_its_deadline_never_starts() {
 }
 
 #[test]
+fn a_job_that_was_sent_late_has_only_what_its_client_still_waits() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let late = r#"{"task":"t","timeout":3600,"remaining":5.0}"#;
+    bench.told(&["0x04", "c", "", "2", late]);
+    bench.store(WorkerToken::Insert(job("2")));
+    bench.now += Duration::from_secs(5);
+    let did = bench.finish("1");
+    assert!(did.contains(&Did::Abandoned(Abandoned::Expired)), "{did:?}");
+}
+
+#[test]
 fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
     let mut bench = Bench::new(5);
     let restored = |id: &str, started| RestoredJob {
@@ -221,10 +233,12 @@ fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
             task: TaskName::parse("t").expect("a name"),
             asked_timeout: None,
             timeout: 60,
+            time_left: None,
             body: Bytes::from_static(br#"{"task":"t"}"#),
         },
         started,
         remaining: Duration::from_secs(10),
+        attempts: 1,
     };
     bench.worker.restore(bench.now, restored("1", true));
     assert_eq!(bench.drain(), [Did::Abandoned(Abandoned::Restarted)]);
@@ -280,8 +294,46 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
     bench.accept("2");
     assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Cancelled]);
     let did = bench.told(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
-    assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()) })]);
+    assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()), text: None })]);
     assert_eq!(bench.told(&["0x07", "c", "", "2", "{}"]), [], "once");
+}
+
+#[test]
+fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let text = r#"{"text":"cancelled by me at noon"}"#;
+    assert_eq!(bench.told(&["0x07", "other", "", "1", text]), [Did::Cancelled]);
+    bench.worker.announce_cancel(&job("1"), Bytes::from_static(b"{}")).expect("it is not finished");
+    let did = bench.drain();
+    assert_eq!(did[0], Did::Stored("event"));
+    assert!(matches!(&did[1], Did::Sent(Command::Event, rest) if rest[0] == "c"), "whose job it is: {did:?}");
+    assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [], "once");
+    let reply = result_reply(&name("w"), b"{}");
+    bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
+    let finish = bench.worker.poll_output();
+    assert!(
+        matches!(
+            finish,
+            Some(WorkerOutput::Store(WorkerStoreOperation::Finish { ending: Ending::Cancelled, .. }, Some(_)))
+        ),
+        "{finish:?}"
+    );
+}
+
+#[test]
+fn a_cancellation_is_confirmed_with_the_result_or_that_the_job_is_not_known() {
+    let mut bench = Bench::new(1);
+    assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Load("1".into())]);
+    bench.worker.loaded(job("1"), name("c"), Asked::State, None);
+    assert_eq!(statuses(&bench.drain()), ["404"]);
+    bench.worker.loaded(
+        job("1"),
+        name("c"),
+        Asked::State,
+        Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) }),
+    );
+    assert_eq!(statuses(&bench.drain()), ["200"]);
 }
 
 #[test]

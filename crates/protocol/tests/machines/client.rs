@@ -46,6 +46,8 @@ struct Run {
     open: BTreeMap<JobId, JobState>,
     deadlines: BTreeMap<JobId, Instant>,
     asked: BTreeSet<JobId>,
+    /// Cancelled jobs whose callers were told of the end before all workers confirmed it.
+    told: BTreeSet<JobId>,
 }
 
 /// Runs operations one after the other and checks the client after each. Panics where something does not hold.
@@ -59,6 +61,7 @@ pub fn run(operations: &[ClientOperation]) {
         open: BTreeMap::new(),
         deadlines: BTreeMap::new(),
         asked: BTreeSet::new(),
+        told: BTreeSet::new(),
     };
     for operation in operations {
         run.operate(operation);
@@ -85,6 +88,7 @@ impl Run {
             body: Bytes::from_static(b"{\"task\":\"t\"}"),
             timeout,
             deadline: self.now + timeout,
+            waits: seconds.is_multiple_of(2),
         }
     }
 
@@ -102,8 +106,14 @@ impl Run {
             }
             ClientOperation::Restore { job, target, seconds, state, dispatched, completed } => {
                 let request = self.request(*job, *target, *seconds);
-                let states =
-                    [JobState::New, JobState::Submitting, JobState::Dispatched, JobState::Started, JobState::Waiting];
+                let states = [
+                    JobState::New,
+                    JobState::Submitting,
+                    JobState::Dispatched,
+                    JobState::Started,
+                    JobState::Waiting,
+                    JobState::Cancelling,
+                ];
                 let names = |list: &[u8]| {
                     let names: BTreeSet<_> = list.iter().take(4).map(|index| worker_name(*index)).collect();
                     names.into_iter().collect::<Vec<_>>()
@@ -113,13 +123,21 @@ impl Run {
                     let state = states[usize::from(*state) % states.len()];
                     self.stored.insert(id.clone());
                     // Without the broker's word it begins again.
-                    let again = dispatched.is_empty() || state == JobState::Submitting;
+                    let again =
+                        state == JobState::Submitting || (dispatched.is_empty() && state != JobState::Cancelling);
                     self.open.insert(id.clone(), if again { JobState::New } else { state });
                     self.deadlines.insert(id, request.deadline);
                     let (dispatched, completed) = (names(dispatched), names(completed));
                     self.client.restore(
                         self.now,
-                        RestoredClientJob { request, state, dispatched, started: completed.clone(), completed },
+                        RestoredClientJob {
+                            request,
+                            state,
+                            dispatched,
+                            started: completed.clone(),
+                            completed,
+                            errors: Vec::new(),
+                        },
                     );
                 }
             }
@@ -179,7 +197,9 @@ impl Run {
             ClientOperation::Credit { job, offset } => self.client.credit(&job_id(*job), None, *offset),
             ClientOperation::Connected { connected: true } => self.client.connected(self.now),
             ClientOperation::Connected { connected: false } => self.client.disconnected(),
-            ClientOperation::Cancel { job } => self.client.cancel(self.now, &job_id(*job), "test", None),
+            ClientOperation::Cancel { job } => {
+                self.client.cancel(self.now, &job_id(*job), "cancelled by a test".to_owned());
+            }
         }
     }
 
@@ -195,6 +215,12 @@ impl Run {
                     let message = ClientMessage::decode(&message).expect("the broker can read what we send");
                     if message.command == ClientCommand::Post {
                         assert!(self.stored.contains(&message.job), "{} is stored before it is posted", message.job);
+                        assert_ne!(
+                            self.open.get(&message.job),
+                            Some(&JobState::Cancelling),
+                            "{} is cancelled",
+                            message.job
+                        );
                         assert!(self.deadlines[&message.job] > self.now, "nobody waits for {}", message.job);
                     }
                 }
@@ -206,6 +232,9 @@ impl Run {
                     let before = self.open.get_mut(&progress.job).expect("nothing is stored after the end");
                     assert!(may_follow(*before, progress.state), "{before:?} then {:?}", progress.state);
                     *before = progress.state;
+                    if progress.state.is_final() && self.told.remove(&progress.job) {
+                        self.open.remove(&progress.job);
+                    }
                 }
                 ClientOutput::Store(
                     ClientStoreOperation::Result { job, .. } | ClientStoreOperation::Event { job, .. },
@@ -216,7 +245,13 @@ impl Run {
                 ClientOutput::Store(operation, Some(_)) => panic!("{operation:?} has no token"),
                 ClientOutput::Update(job, JobUpdate::Finished(outcome)) => {
                     assert!(outcome.state.is_final());
-                    let last = self.open.remove(&job).expect("a job ends once");
+                    let last = *self.open.get(&job).expect("a job ends once");
+                    if self.client.end_was_told(&job) {
+                        assert!(self.told.insert(job.clone()), "a job ends once");
+                    } else {
+                        assert!(!self.told.contains(&job), "a job ends once");
+                        self.open.remove(&job);
+                    }
                     assert!(
                         last == outcome.state || !last.is_final(),
                         "stored as {last:?}, told as {:?}",
@@ -226,12 +261,15 @@ impl Run {
                         assert_eq!(outcome.missing, [], "complete means complete");
                     }
                 }
-                ClientOutput::Update(job, _) => assert!(self.open.contains_key(&job), "nothing comes after the end"),
+                ClientOutput::Update(job, _) => {
+                    assert!(self.open.contains_key(&job) && !self.told.contains(&job), "nothing comes after the end");
+                }
                 ClientOutput::Management(id, _) => assert!(self.asked.remove(&id), "{id} is answered once"),
                 ClientOutput::Reconnect | ClientOutput::Note(_) => {}
             }
         }
-        assert!(forgotten.iter().all(|job| !self.open.contains_key(job)), "only what has ended is forgotten");
+        let is_over = |job| self.open.get(job).is_none_or(|state| *state == JobState::Cancelling);
+        assert!(forgotten.iter().all(is_over), "only what has ended or is cancelled is forgotten");
     }
 }
 
@@ -242,7 +280,9 @@ fn may_follow(before: JobState, after: JobState) -> bool {
         JobState::Submitting => 1,
         JobState::Dispatched => 2,
         JobState::Started | JobState::Waiting => 3,
-        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 4,
+        JobState::Cancelling => 4,
+        JobState::Completed | JobState::Failed | JobState::Stale if before == JobState::Cancelling => 0,
+        JobState::Completed | JobState::Failed | JobState::Stale | JobState::Cancelled => 5,
     };
     // Back only where the one worker that had it did not take it, and another is looked for.
     let elsewhere = before == JobState::Dispatched && after == JobState::Submitting;

@@ -42,6 +42,9 @@ pub fn frames(parts: &[&[u8]]) -> Vec<Bytes> {
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Body {
     Job { timeout: Option<u16> },
+    LateJob { timeout: u16, remaining: i16 },
+    Cancel { text: bool },
+    Cancelled { worker: u8, job: u8, by_delete: bool },
     Management { task: u8 },
     Answer { question: u8 },
     Credit { offset: u64 },
@@ -60,6 +63,21 @@ impl Body {
         let text = match self {
             Self::Job { timeout: None } => r#"{"task":"t","kwargs":{"a":1},"args":[]}"#.to_owned(),
             Self::Job { timeout: Some(timeout) } => format!(r#"{{"task":"t","timeout":{timeout}}}"#),
+            Self::LateJob { timeout, remaining } => {
+                format!(r#"{{"task":"t","timeout":{timeout},"remaining":{remaining}.5,"wait":true,"fabric":1}}"#)
+            }
+            Self::Cancel { text: true } => r#"{"text":"cancelled by a test at noon"}"#.to_owned(),
+            Self::Cancel { text: false } => r#"{"reason":"a test"}"#.to_owned(),
+            Self::Cancelled { worker, job, by_delete: true } => format!(
+                r#"{{"worker":"{}","uuid":"{}","service":"s0","status":"CANCELLED"}}"#,
+                worker_name(*worker),
+                job_id(*job)
+            ),
+            Self::Cancelled { worker, job, by_delete: false } => format!(
+                r#"{{"worker":"{}","service":"s0","uuid":"{}","event_type":"progress","message":"cancelled","task":"t","status":"cancelled","timestamp":"now","extras":{{"cancellation":{{"text":"cancelled by a test"}}}}}}"#,
+                worker_name(*worker),
+                job_id(*job)
+            ),
             Self::Management { task } => {
                 let tasks = &["show_workers", "get_stats", "show_broker", "get_inventory", "nonsense"];
                 format!(r#"{{"task":"{}","kwargs":{{"service":"s0"}}}}"#, pick(tasks, *task))
@@ -74,6 +92,12 @@ impl Body {
                 });
                 if *fabric {
                     body["fabric"] = 1.into();
+                    body["run"] = (job % 2).into();
+                    body["young"] = (job % 3 == 0).into();
+                    body["absent"] = serde_json::json!([worker_name(*target)]);
+                    if job % 4 == 3 {
+                        body["holders"] = body["workers"].clone();
+                    }
                 }
                 body.to_string()
             }
@@ -122,8 +146,9 @@ impl Body {
                 )
             }
             Self::Refused { job } => format!(
-                r#"{{"workers":null,"uuid":"{}","target":"any","status":"FAILED","service":"s0","errors":["no"]}}"#,
-                job_id(*job)
+                r#"{{"workers":null,"uuid":"{}","target":"any","status":"FAILED","service":"s0","errors":["no"]{}}}"#,
+                job_id(*job),
+                if job % 8 < 4 { r#","retry":true"# } else { "" }
             ),
             Self::Bytes(bytes) => return Bytes::from(bytes.clone()),
         };

@@ -11,7 +11,7 @@ use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
+    Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerConfig, WorkerOutput, WorkerStoreOperation,
     WorkerToken, result_reply,
 };
 
@@ -76,6 +76,8 @@ struct Run {
     /// Jobs that the store keeps, or kept when it was asked.
     inserted: BTreeSet<JobId>,
     finish_answered: BTreeSet<JobId>,
+    /// Jobs that were told to end.
+    cancelled: BTreeSet<JobId>,
     posts: usize,
 }
 
@@ -95,6 +97,7 @@ pub fn run(operations: &[WorkerOperation]) {
         running: BTreeSet::new(),
         inserted: BTreeSet::new(),
         finish_answered: BTreeSet::new(),
+        cancelled: BTreeSet::new(),
         posts: 0,
     };
     run.worker.connected(now);
@@ -220,6 +223,14 @@ impl Run {
                 WorkerOutput::Send(message, class) => self.sent(&message, class),
                 WorkerOutput::Announce(_, message) => self.sent(&message, Class::Unhurried),
                 WorkerOutput::Withdraw(_) => {}
+                WorkerOutput::Store(WorkerStoreOperation::Finish { job, ending, payload }, Some(token)) => {
+                    let was_cancelled = self.cancelled.contains(&job);
+                    assert!(
+                        !was_cancelled || ending == Ending::Cancelled,
+                        "{job} was cancelled and ends as {ending:?}"
+                    );
+                    self.pending.push_back((WorkerStoreOperation::Finish { job, ending, payload }, token));
+                }
                 WorkerOutput::Store(operation, Some(token)) => self.pending.push_back((operation, token)),
                 WorkerOutput::Store(operation, None) => {
                     if let WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) = &operation {
@@ -232,23 +243,38 @@ impl Run {
                     per_job += 1;
                     assert!(self.inserted.contains(&start.job), "{} is stored before it runs", start.job);
                     assert!(self.started.insert(start.job.clone()), "{} runs twice", start.job);
+                    assert!(!self.cancelled.contains(&start.job), "{} was cancelled", start.job);
                     self.running.insert(start.job.clone());
                     assert!(start.deadline.is_none_or(|at| at > self.now), "nobody waits for {}", start.job);
                 }
-                WorkerOutput::Abandon { job, .. } => {
+                WorkerOutput::Abandon { job, why, .. } => {
                     per_job += 1;
+                    if matches!(why, Abandoned::Cancelled { .. }) {
+                        self.cancel(&job);
+                    }
                     let reply = result_reply(&worker_name(0), b"{}");
                     self.worker.finished(self.now, &job, Ending::Failed, reply, Bytes::from_static(b"{}"));
                 }
                 // The new socket is connected when the operations say so.
                 WorkerOutput::Reconnect => {}
-                WorkerOutput::Deliver { job, .. } | WorkerOutput::Cancel { job, .. } => {
+                WorkerOutput::Deliver { job, .. } => {
                     assert!(self.started.contains(&job), "only a running task gets something");
+                }
+                WorkerOutput::Cancel { job, .. } => {
+                    assert!(self.started.contains(&job), "only a running task gets something");
+                    assert!(!self.cancelled.contains(&job), "it is told once");
+                    per_job += 1;
+                    self.cancel(&job);
                 }
                 WorkerOutput::Note(_) => {}
             }
             assert!(outputs - per_job <= OUTPUTS_MAX && per_job <= 32, "one input has few outputs");
         }
+    }
+
+    fn cancel(&mut self, job: &JobId) {
+        self.cancelled.insert(job.clone());
+        self.worker.announce_cancel(job, Bytes::from_static(b"{}")).expect("it has not ended");
     }
 
     fn sent(&mut self, message: &[Bytes], class: Class) {

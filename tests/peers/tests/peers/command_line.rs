@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use norfab_peer_tests::{Devices, Environment, Release, Security, Side, Site};
+use norfab_peer_tests::{Devices, Environment, Job, Release, Security, Side, Site};
 use serde_json::{Value, json};
 
 use crate::shapes::{Fabric, Roles};
@@ -79,6 +79,68 @@ fn commands_work_with_a_python_broker() {
     }
 }
 
+#[test]
+fn a_job_on_python_workers_is_cancelled_here_and_says_that_they_go_on() {
+    for (broker, why) in [
+        (Side::Ours, "workers of Python NorFab do not know cancellations"),
+        (Side::Python(Release::ALL[1]), "which hands no cancellations on"),
+    ] {
+        let roles = Roles { broker, worker: Side::Python(Release::ALL[1]), ..Roles::all(Side::Ours) };
+        let fabric = Fabric::start(roles, Security::Curve);
+        let submitted = ["run", "dummy", "slow", "seconds:=60", "--workers", "dummy-1", "--nowait"];
+        let submitted = fabric.site.run_norfab(submitted);
+        let id = String::from_utf8_lossy(&submitted.stdout).trim().to_owned();
+        let output = fabric.site.run_norfab(["cancel", &id, "--reason", "typo", "--json"]);
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        let said = json_of(&output);
+        assert!(said["errors"][0].as_str().is_some_and(|text| text.ends_with(": typo")), "{said}");
+        assert!(said["workers"]["dummy-1"].as_str().is_some_and(|text| text.contains(why)), "{said}");
+    }
+}
+
 fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+#[test]
+fn jobs_of_python_clients_and_workers_are_taken_over() {
+    for release in Release::ALL {
+        let mut fabric = Fabric::start(Roles::all(Side::Python(release)), Security::Plain);
+        let id = fabric.client.submit(Job::new("dummy", "ok").with("a", 7).at("all"));
+        fabric.client.wait(&id);
+        fabric.client.peer().stop();
+        let output = fabric.site.run_norfab(["jobs", "import", "--json"]);
+        assert!(output.status.success(), "{output:?}");
+        let imported = json_of(&output);
+        let of = |role: &str| -> u64 {
+            let rows = imported.as_array().expect("rows").iter().filter(|row| row["role"] == role);
+            rows.map(|row| row["imported"].as_u64().expect("a number")).sum()
+        };
+        assert!(of("client") >= 1, "{imported}");
+        assert_eq!(of("worker"), crate::shapes::WORKERS.len() as u64, "{imported}");
+        let job = json_of(&fabric.site.run_norfab(["jobs", &id, "--json", "--offline"]));
+        assert_eq!((&job["status"], &job["kwargs"]), (&json!("COMPLETED"), &json!({"a": 7})), "{job}");
+        for name in crate::shapes::WORKERS {
+            assert_eq!(job["results"][name]["result"]["a"], 7, "{job}");
+        }
+        let again = json_of(&fabric.site.run_norfab(["jobs", "import", "--json"]));
+        assert!(again.as_array().expect("rows").iter().all(|row| row["imported"] == 0), "{again}");
+    }
+}
+
+#[test]
+fn python_workers_answer_a_probe_and_a_frozen_one_does_not() {
+    for release in Release::ALL {
+        let roles = Roles { worker: Side::Python(release), ..Roles::all(Side::Ours) };
+        let fabric = Fabric::start(roles, Security::Plain);
+        let output = fabric.site.run_norfab(["health", "--json", "--timeout", "20s"]);
+        assert!(output.status.success(), "{output:?}");
+        fabric.workers[0].freeze();
+        let output = fabric.site.run_norfab(["health", "dummy", "--json"]);
+        fabric.workers[0].thaw();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let health = json_of(&output);
+        let silent = health["workers"].as_array().expect("rows").iter().filter(|row| row["health"] == "silent");
+        assert_eq!(silent.count(), 1, "{health}");
+    }
 }

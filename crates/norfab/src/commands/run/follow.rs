@@ -10,8 +10,9 @@ use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
 
-use super::unreached;
+use super::interrupts::{Interrupts, Wish};
 use super::voice::Voice;
+use super::{unreached, waits};
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors, typing_hint};
 use crate::exit::{Code, Failure};
@@ -22,6 +23,7 @@ use crate::prompt::{Asked, TypedLines};
 pub struct Follower {
     voice: Voice,
     verbose: bool,
+    service: String,
     target: Target,
     /// The answer that was given beforehand.
     answer: Option<Value>,
@@ -29,12 +31,26 @@ pub struct Follower {
     /// Open questions; the first one stands on the terminal.
     questions: VecDeque<Asked>,
     dispatched: Option<Vec<Identity>>,
+    /// Whether the job is to be cancelled stands on the terminal, before all questions of tasks.
+    asks_to_cancel: bool,
+    /// The code of the signal for which the job is being cancelled.
+    cancelled_for: Option<Code>,
 }
 
 impl Follower {
-    pub fn new(voice: Voice, verbose: bool, target: Target, answer: Option<Value>) -> Self {
-        let terminal = if answer.is_none() { TypedLines::of_terminal() } else { None };
-        Self { voice, verbose, target, answer, terminal, questions: VecDeque::new(), dispatched: None }
+    pub fn new(voice: Voice, verbose: bool, service: &str, target: Target, answer: Option<Value>) -> Self {
+        Self {
+            voice,
+            verbose,
+            service: service.to_owned(),
+            target,
+            answer,
+            terminal: TypedLines::of_terminal(),
+            questions: VecDeque::new(),
+            dispatched: None,
+            asks_to_cancel: false,
+            cancelled_for: None,
+        }
     }
 
     /// Shows what happens, asks what is asked, and reports the end.
@@ -44,6 +60,7 @@ impl Follower {
         words: &RunArgs,
         client: &ClientHandle,
         mut job: JobHandle,
+        interrupts: &Interrupts,
     ) -> Result<Code, Failure> {
         let mut state = client.state();
         state.mark_unchanged();
@@ -53,14 +70,24 @@ impl Follower {
                     Some(update) => self.update(&job, update).await?,
                     None => break,
                 },
-                typed = typed(&mut self.terminal), if !self.questions.is_empty() => self.typed(&job, typed).await?,
+                typed = typed(&mut self.terminal), if self.asks_to_cancel || !self.questions.is_empty() => {
+                    if self.asks_to_cancel {
+                        self.typed_of_cancel(&job, typed, interrupts).await?;
+                    } else {
+                        self.typed(&job, typed).await?;
+                    }
+                }
+                wish = interrupts.next() => match wish {
+                    Wish::Ask => self.ask_to_cancel(&job),
+                    Wish::Cancel(code) => self.cancel(&job, code, interrupts).await?,
+                },
                 Ok(()) = state.changed() => {
                     let state = state.borrow_and_update().clone();
                     self.connection(&state);
                 }
             }
         }
-        if !self.questions.is_empty() {
+        if self.asks_to_cancel || !self.questions.is_empty() {
             self.voice.at_prompt("");
         }
         let mut report = job.report();
@@ -72,6 +99,8 @@ impl Follower {
         }
         let unreached = unreached(&self.target, self.dispatched.as_deref(), &words.service);
         let code = match code_of(&report) {
+            // Who pressed Ctrl-C is told as shells know it, whatever became of the job.
+            code if code != Code::Ok && self.cancelled_for.is_some() => self.cancelled_for.unwrap_or(code),
             Code::Ok if !unreached.is_empty() => Code::Failed,
             code => code,
         };
@@ -84,7 +113,7 @@ impl Follower {
         match update {
             JobUpdate::Event(event, body) => {
                 let shown_otherwise = match event.event_type {
-                    EventType::InputRequest => self.terminal.is_some(),
+                    EventType::InputRequest => self.answer.is_none() && self.terminal.is_some(),
                     EventType::ResultReady => true,
                     EventType::Progress | EventType::InputResponse => false,
                 };
@@ -94,7 +123,8 @@ impl Follower {
             }
             JobUpdate::Question(worker, question) => self.question(job, worker, question).await?,
             JobUpdate::Result(worker, _) => {
-                let at_prompt = self.questions.front().is_some_and(|asked| asked.worker == worker);
+                let at_prompt =
+                    !self.asks_to_cancel && self.questions.front().is_some_and(|asked| asked.worker == worker);
                 self.questions.retain(|asked| asked.worker != worker);
                 if at_prompt {
                     self.voice.at_prompt("");
@@ -108,12 +138,19 @@ impl Follower {
                 }
                 self.dispatched = Some(workers);
             }
+            JobUpdate::Waits(whom) => {
+                let text = waits(&self.service, &whom);
+                self.beside_prompt(|voice| voice.information(&text));
+            }
             JobUpdate::Stored | JobUpdate::Accepted(_) | JobUpdate::Stream(_) | JobUpdate::Finished(_) => {}
         }
         Ok(())
     }
 
     async fn question(&mut self, job: &JobHandle, worker: Identity, question: InputRequest) -> Result<(), Failure> {
+        if self.cancelled_for.is_some() {
+            return Ok(());
+        }
         if let Some(value) = &self.answer {
             return answer(job, worker, question, Some(value.clone())).await;
         }
@@ -125,9 +162,51 @@ impl Follower {
             return answer(job, worker, question, None).await;
         }
         self.questions.push_back(Asked { worker, question });
-        if self.questions.len() == 1 {
+        if self.questions.len() == 1 && !self.asks_to_cancel {
             self.show_prompt();
         }
+        Ok(())
+    }
+
+    /// After Ctrl-C on a terminal.
+    fn ask_to_cancel(&mut self, job: &JobHandle) {
+        self.asks_to_cancel = true;
+        self.voice.at_prompt("");
+        printer::prompt(&cancel_prompt(job));
+    }
+
+    async fn typed_of_cancel(
+        &mut self,
+        job: &JobHandle,
+        typed: Option<String>,
+        interrupts: &Interrupts,
+    ) -> Result<(), Failure> {
+        match typed.as_deref().map(|typed| typed.trim().to_lowercase()).as_deref() {
+            Some("y" | "yes") => {
+                self.asks_to_cancel = false;
+                return self.cancel(job, Code::Interrupted, interrupts).await;
+            }
+            Some("" | "n" | "no") | None => {
+                self.asks_to_cancel = false;
+                interrupts.forget();
+                self.voice.at_prompt("the job goes on");
+                self.show_prompt();
+            }
+            Some(_) => {
+                self.voice.at_prompt("please answer y or n");
+                printer::prompt(&cancel_prompt(job));
+            }
+        }
+        Ok(())
+    }
+
+    async fn cancel(&mut self, job: &JobHandle, code: Code, interrupts: &Interrupts) -> Result<(), Failure> {
+        self.asks_to_cancel = false;
+        self.cancelled_for = Some(code);
+        self.questions.clear();
+        interrupts.cancels();
+        job.cancel(&super::super::cancel::who(), None).await.map_err(Failure::failed)?;
+        self.voice.at_prompt("cancelling the job on its workers; Ctrl-C again does not wait for them");
         Ok(())
     }
 
@@ -169,6 +248,7 @@ impl Follower {
     /// Says something while a question may stand on the terminal: above it.
     fn beside_prompt(&self, say: impl FnOnce(Voice)) {
         match self.questions.front() {
+            _ if self.asks_to_cancel => say(self.voice),
             Some(asked) if self.voice == Voice::Text => {
                 printer::prompt(CLEAR_LINE);
                 say(self.voice);
@@ -215,6 +295,10 @@ impl Follower {
             }
         }
     }
+}
+
+fn cancel_prompt(job: &JobHandle) -> String {
+    format!("cancel job {} on its workers? [y/N] (Ctrl-C again leaves it running): ", job.id())
 }
 
 /// Goes to the beginning of the terminal's line and empties it.

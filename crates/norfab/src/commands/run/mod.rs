@@ -1,6 +1,7 @@
 //! `norfab run`: a job, its events, its questions and what workers return.
 
 mod follow;
+mod interrupts;
 mod voice;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::signals::Signals;
 use follow::Follower;
+use interrupts::Interrupts;
 use voice::Voice;
 
 /// How long `--nowait` waits for the broker to say what it did with the job.
@@ -77,6 +79,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         kwargs: arguments(&words.arguments)?,
         args: Vec::new(),
         timeout: words.timeout,
+        waits: words.wait_for_workers,
     };
     let answer = words.answer.as_deref().map(answer_of).transpose()?;
     let mut signals = Signals::new()?;
@@ -100,18 +103,26 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         code = signals.next() => return Ok(code),
     };
     let id = job.id().clone();
+    let interrupts = Interrupts::new(&words, voice);
     let done = async {
         if words.nowait {
             return nowait(global, &words, voice, &target, job).await;
         }
-        let mut follower = Follower::new(voice, global.verbose > 0, target, answer);
-        follower.follow(global, &words, client, job).await
+        let mut follower = Follower::new(voice, global.verbose > 0, &words.service, target, answer);
+        follower.follow(global, &words, client, job, &interrupts).await
     };
-    let code = tokio::select! {
-        code = done => code,
-        code = signals.next() => {
-            voice.interrupted(code, &format!("job {id} goes on; 'norfab jobs {id}' shows what becomes of it"));
-            Ok(code)
+    let code = {
+        let mut done = std::pin::pin!(done);
+        loop {
+            tokio::select! {
+                code = &mut done => break code,
+                code = signals.next() => {
+                    if !interrupts.take(code) {
+                        voice.interrupted(code, &interrupts.left(&id));
+                        break Ok(code);
+                    }
+                }
+            }
         }
     };
     if !ended(client.stop(), STOP_PATIENCE, signals.next()).await {
@@ -143,6 +154,7 @@ async fn nowait(
             match update {
                 JobUpdate::Dispatched(workers) => return Some(workers),
                 JobUpdate::Finished(_) => return None,
+                JobUpdate::Waits(whom) => voice.warning(&waits(&words.service, &whom)),
                 _ => {}
             }
         }
@@ -167,6 +179,17 @@ async fn nowait(
     let unreached = unreached(target, dispatched.as_deref(), &words.service);
     unreached.iter().for_each(|error| voice.error(error));
     Ok(if unreached.is_empty() { Code::Ok } else { Code::Failed })
+}
+
+/// What a job waits for, before it is known who has it.
+fn waits(service: &str, whom: &str) -> String {
+    // Where nobody is there the broker says so in the words of the wire.
+    let whom = if whom.contains("failed to target workers") {
+        format!("service '{service}' has no worker that can be reached at the moment")
+    } else {
+        whom.to_owned()
+    };
+    format!("{}: the job waits", printer::printable(&whom))
 }
 
 /// Workers that were named and not reached: the broker passes over names that it does not know.

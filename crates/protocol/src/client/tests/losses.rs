@@ -218,3 +218,177 @@ fn a_job_for_any_worker_waits_until_workers_are_back_before_it_is_given_to_anoth
     let sent = bench.after(1.0).sent;
     assert_eq!((sent[0].0, &*sent[0].1), (Command::Get, "all"));
 }
+
+#[test]
+fn a_worker_that_has_the_job_is_counted_although_a_restarted_broker_did_not_name_it() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.accepted("1", "a");
+    // The broker was restarted, and only b had come back when the POST was repeated.
+    bench.dispatched("1", &["b"]);
+    assert_eq!(bench.result("1", "a").results.len(), 1);
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // A name that the target does not have is a stranger's.
+    bench.posted("2", r#"["a","b"]"#);
+    bench.dispatched("2", &["a"]);
+    assert!(bench.result("2", "c").results.is_empty());
+    assert_eq!(bench.result("2", "b").results.len(), 1);
+}
+
+#[test]
+fn a_second_worker_with_a_job_for_any_is_told_not_to_begin() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.accepted("1", "a");
+    let did = bench.accepted("1", "b");
+    assert_eq!((did.sent[0].0, &*did.sent[0].1), (Command::Delete, r#"["b"]"#));
+    assert!(bench.accepted("1", "b").sent.is_empty(), "once");
+    assert!(bench.result("1", "b").results.is_empty());
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+fn run(job: &str, target: &str, workers: &[&str], run: u32, young: bool) -> serde_json::Value {
+    json!({"workers": workers, "uuid": job, "target": target, "status": "DISPATCHED", "service": "s", "fabric": 1, "run": run,
+        "young": young})
+}
+
+fn unknown(job: &str, worker: &str) -> serde_json::Value {
+    json!({"worker": worker, "uuid": job, "service": "s", "status": "JOB NOT FOUND"})
+}
+
+#[test]
+fn another_broker_is_not_taken_for_the_one_that_remembers() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.posted("2", "all");
+    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
+    // The same process at the other end of a new connection sends it where it went.
+    bench.client.connected(bench.now);
+    bench.drain();
+    bench.posted("3", "all");
+    bench.reply("0x05", "3", "202", run("3", "all", &["a"], 1, false));
+    let sent = bench.after(6.0).sent;
+    assert!(sent.iter().any(|sent| (sent.0, &*sent.1) == (Command::Post, "any")), "{sent:?}");
+    // Another one would choose anew, however much it says about other jobs.
+    bench.client.connected(bench.now);
+    bench.drain();
+    bench.posted("4", "all");
+    bench.reply("0x05", "4", "202", run("4", "all", &["a"], 2, false));
+    let sent = bench.after(6.0).sent;
+    assert!(sent.iter().all(|sent| (sent.0, &*sent.1) != (Command::Post, "any")), "{sent:?}");
+    assert!(sent.iter().any(|sent| (sent.0, &*sent.1) == (Command::Get, "all")), "{sent:?}");
+}
+
+#[test]
+fn a_job_for_any_is_not_posted_again_while_a_worker_is_away_that_may_have_it() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    bench.posted("2", "any");
+    // The broker is another one after that, and b is not back.
+    bench.client.connected(bench.now);
+    bench.drain();
+    let sent = bench.after(6.0).sent;
+    assert!(sent.iter().any(|sent| (sent.0, &*sent.1) == (Command::Get, "all")), "{sent:?}");
+    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 2, false));
+    assert!(bench.reply("0x05", "2", "404", unknown("2", "a")).sent.is_empty(), "b may have it");
+    bench.after(10.0);
+    // Nor while the broker is so young that others may come.
+    bench.reply("0x05", "2", "202", run("2", "all", &["a", "b"], 2, true));
+    bench.reply("0x05", "2", "404", unknown("2", "a"));
+    assert!(bench.reply("0x05", "2", "404", unknown("2", "b")).sent.is_empty());
+    bench.after(10.0);
+    bench.reply("0x05", "2", "202", run("2", "all", &["a", "b"], 2, false));
+    bench.reply("0x05", "2", "404", unknown("2", "a"));
+    let sent = bench.reply("0x05", "2", "404", unknown("2", "b")).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, "any"));
+    assert!(bench.reply("0x05", "2", "404", unknown("2", "a")).sent.is_empty(), "a late answer posts nothing");
+}
+
+fn refused(job: &str, retry: bool) -> serde_json::Value {
+    let mut body = json!({"workers":null,"uuid":job,"target":"x","status":"FAILED","service":"s","errors":["nobody"]});
+    if retry {
+        body["retry"] = true.into();
+    }
+    body
+}
+
+#[test]
+fn a_job_waits_for_workers_that_are_expected_and_fails_when_they_are_not_any_more() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    for _ in 0..5 {
+        assert!(bench.reply("0x05", "1", "400", refused("1", true)).outcome.is_none());
+        let sent = bench.after(4.0).sent;
+        assert_eq!((sent.len(), sent[0].0, &*sent[0].1), (1, Command::Post, "any"), "{sent:?}");
+    }
+    let outcome = bench.reply("0x05", "1", "400", refused("1", false)).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Failed, vec!["nobody".to_owned()]));
+}
+
+#[test]
+fn a_job_that_is_to_wait_does_so_to_its_deadline_and_says_for_whom() {
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "ghost");
+    request.waits = true;
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    assert!(bench.reply("0x05", "1", "400", refused("1", false)).outcome.is_none());
+    assert_eq!(bench.after(0.5).sent.len(), 1);
+    let outcome = bench.after(60.0).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors[1].as_str()), (JobState::Stale, "nobody"));
+}
+
+#[test]
+fn a_named_worker_that_is_expected_gets_the_job_when_it_is_back() {
+    let mut bench = Bench::new();
+    bench.posted("1", r#"["a","b"]"#);
+    let mut body = run("1", r#"["a","b"]"#, &["a"], 1, false);
+    body["absent"] = json!(["b"]);
+    bench.reply("0x05", "1", "202", body);
+    assert!(bench.result("1", "a").outcome.is_none());
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Get);
+    let sent = bench.reply("0x05", "1", "404", unknown("1", "b")).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, r#"["b"]"#));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // One that is not expected any more is given up; it never had the job.
+    bench.posted("3", r#"["a","b"]"#);
+    let mut body = run("3", r#"["a","b"]"#, &["a"], 1, false);
+    body["absent"] = json!(["b"]);
+    bench.reply("0x05", "3", "202", body);
+    bench.result("3", "a");
+    bench.after(1.0);
+    let of_b = |retry| {
+        let mut body = refused("3", retry);
+        body["target"] = r#"["b"]"#.into();
+        body
+    };
+    assert!(bench.reply("0x05", "3", "400", of_b(true)).outcome.is_none());
+    assert!(bench.reply("0x05", "3", "400", refused("3", false)).outcome.is_none(), "that was about somebody else");
+    let outcome = bench.reply("0x05", "3", "400", of_b(false)).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.missing.len()), (JobState::Completed, 0), "as if b had been unknown at once");
+    // One that stays away is named with what the others returned.
+    bench.posted("2", r#"["a","b"]"#);
+    let mut body = run("2", r#"["a","b"]"#, &["a"], 1, false);
+    body["absent"] = json!(["b"]);
+    bench.reply("0x05", "2", "202", body);
+    bench.result("2", "a");
+    let outcome = bench.after(60.0).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.missing), (JobState::Stale, vec![(name("b"), Lost::Vanished)]));
+}
+
+#[test]
+fn a_job_that_is_posted_late_says_how_much_of_its_time_is_left() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let request = bench.request("1", "a");
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    bench.now += Duration::from_secs(45);
+    bench.client.connected(bench.now);
+    assert_eq!(bench.drain().sent, [(Command::Post, "a".to_owned(), r#"{"remaining":15.000}"#.to_owned())]);
+}

@@ -1,19 +1,24 @@
 //! `norfab jobs`: what this client asked for, and what became of it.
 
+mod export;
+mod import;
+mod prune;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
 use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::FILE_NAME;
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientState, ClientStore, SqliteClientStore};
-use norfab_protocol::JobId;
 use norfab_protocol::body::{Event, InputResponse};
 use norfab_protocol::client::JobUpdate;
+use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
 use super::connected;
-use crate::args::{Global, JobsArgs};
+use crate::args::{Global, JobsArgs, JobsCommand};
 use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::{ClientSlot, Site};
@@ -22,6 +27,14 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
     let mut site = Site::load_worked_in(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
+    match words.command {
+        None => {}
+        Some(JobsCommand::Prune(words)) => return prune::run(global, &site, &words),
+        Some(JobsCommand::Export { file, format, force }) => {
+            return export::run(global, &site, file.as_deref(), format, force);
+        }
+        Some(JobsCommand::Import { files }) => return import::run(global, &site, files),
+    }
     match &words.uuid {
         None => list(global, &site, &words).await,
         Some(uuid) => {
@@ -31,7 +44,7 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     }
 }
 
-fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
+pub(super) fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
     let path = folder.join(FILE_NAME);
     if !path.exists() {
         return Ok(None);
@@ -40,7 +53,7 @@ fn open(folder: &Path) -> Result<Option<SqliteClientStore>, Failure> {
 }
 
 /// As [`open`]; what cannot be read is told, and hides nothing else.
-fn readable(folder: &Path) -> Option<SqliteClientStore> {
+pub(super) fn readable(folder: &Path) -> Option<SqliteClientStore> {
     open(folder).unwrap_or_else(|failure| {
         printer::warning(&failure.text);
         None
@@ -187,7 +200,7 @@ async fn one(
     Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
 }
 
-fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
+pub(super) fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
     let Some(mut store) = open(folder)? else { return Ok(None) };
     store.job(id).map_err(Failure::configuration)
 }
@@ -204,7 +217,7 @@ async fn watch(folder: &Path, id: &JobId, wait: Duration) -> Result<(), Failure>
 }
 
 /// How often the database of another process is looked at.
-const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Lets the client that has an unfinished job ask for it, and answer what its workers ask.
 async fn settle(
@@ -248,13 +261,16 @@ async fn settle(
     settled.unwrap_or(Ok(()))
 }
 
+/// What workers returned, by their names.
+fn by_worker(results: &[(Identity, Bytes)]) -> Map<String, Value> {
+    let parsed = |payload: &[u8]| serde_json::from_slice(payload).unwrap_or(Value::Null);
+    results.iter().map(|(worker, payload)| (worker.to_string(), parsed(payload))).collect()
+}
+
 fn show(global: &Global, details: &ClientJobDetails) -> Code {
     let ClientJobDetails { job, results, events } = details;
     let mut value = row(job);
-    let by_worker: Map<String, Value> = results
-        .iter()
-        .map(|(worker, payload)| (worker.to_string(), serde_json::from_slice(payload).unwrap_or(Value::Null)))
-        .collect();
+    let by_worker = by_worker(results);
     let failed = by_worker.values().any(|result| result["failed"] == true);
     let parsed: Vec<Value> = events.iter().filter_map(|body| serde_json::from_slice(body).ok()).collect();
     if let Value::Object(value) = &mut value {

@@ -1,0 +1,79 @@
+//! What a worker makes of jobs that its process before left in the database.
+
+use bytes::Bytes;
+use norfab_fabric::SystemClock;
+use norfab_jobs::{SqliteWorkerStore, Store, WorkerJob, WorkerOperation, WorkerState, WorkerStore};
+use norfab_protocol::{Identity, JobId, TaskName, TaskResult};
+
+use crate::support::{Fabric, eventually, runtime};
+
+/// A job as a process that was killed left it: begun once, or only stored.
+fn left(id: &str, task: &str, begun: bool, deadline: f64) -> Vec<WorkerOperation> {
+    let now = SystemClock::unix();
+    let id = JobId::parse(id).expect("a name");
+    let insert = WorkerOperation::Insert(WorkerJob {
+        id: id.clone(),
+        client: Identity::parse("c").expect("a name"),
+        task: TaskName::parse(task).expect("a name"),
+        body: Bytes::from(format!(r#"{{"task":"{task}","timeout":600}}"#)),
+        timeout: 600,
+        received: now,
+        deadline: now + deadline,
+        state: WorkerState::Pending,
+        attempts: 0,
+        started: None,
+        finished: None,
+    });
+    let started = WorkerOperation::State { id, state: WorkerState::Started, at: now };
+    if begun { vec![insert, started] } else { vec![insert] }
+}
+
+#[test]
+fn queued_jobs_run_begun_ones_fail_unless_they_may_run_twice_and_late_ones_never_start() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        let path = fabric.database("w1");
+        {
+            let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+            let jobs = [
+                left("queued", "again", false, 600.0),
+                left("begun", "slow", true, 600.0),
+                left("twice", "again", true, 600.0),
+                left("late", "again", false, -1.0),
+            ];
+            for outcome in store.apply(&jobs.concat()).expect("room") {
+                outcome.expect("it is taken");
+            }
+        }
+        fabric.worker("w1").await;
+        let ended = async |id: &str| {
+            let id = JobId::parse(id).expect("a name");
+            let mut ended = None;
+            eventually("the job ends", async || {
+                let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+                ended = store.job(&id).expect("it can be read").filter(|details| details.job.state.is_final());
+                ended.is_some()
+            })
+            .await;
+            let details = ended.expect("it has ended");
+            let result: TaskResult = serde_json::from_slice(&details.payload.expect("a result")).expect("a result");
+            (details.job.state, details.job.attempts, result)
+        };
+        let (state, attempts, result) = ended("queued").await;
+        assert_eq!((state, attempts, result.failed), (WorkerState::Completed, 1, false), "{result:?}");
+        let (state, attempts, result) = ended("begun").await;
+        assert_eq!(
+            (state, attempts, &*result.errors[0]),
+            (WorkerState::Failed, 1, "worker restarted while the job ran")
+        );
+        let (state, attempts, result) = ended("twice").await;
+        assert_eq!((state, attempts, result.failed), (WorkerState::Completed, 2, false), "{result:?}");
+        assert_eq!(result.messages, ["attempt 2: the worker was restarted while the job ran"]);
+        let (state, attempts, result) = ended("late").await;
+        assert_eq!(
+            (state, attempts, &*result.errors[0]),
+            (WorkerState::Failed, 0, "its deadline passed before it started")
+        );
+        fabric.stop().await;
+    });
+}

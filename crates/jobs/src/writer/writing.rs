@@ -1,0 +1,169 @@
+//! What the writer's thread does: batch after batch, and what to do with those that cannot be stored.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{
+    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, Counters, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME,
+    Shared,
+};
+use crate::error::{OperationError, StoreError};
+use crate::store::{Operation, Outcome, Store};
+
+/// Changes that could not be stored and are kept at most: as many as wait in the queue.
+const HELD_OPERATIONS_MAX: usize = QUEUE_OPERATIONS_MAX;
+
+/// Turns with queries after which what is held is tried again, where the thread never has nothing to do: trying costs more than most
+/// queries.
+const HELD_TURNS: u32 = 8;
+
+/// How soon a store that could not be settled, for want of space, is tried again.
+const SETTLE_RETRY: Duration = Duration::from_secs(1);
+
+/// Changes that could not be stored, for want of space or because another process was in the way, and are tried again: they have
+/// happened, so their job must not be found as it was before.
+struct Held<One> {
+    operations: VecDeque<One>,
+    bytes: usize,
+}
+
+impl<One: Operation> Held<One> {
+    /// Keeps a change, unless too many are kept. `false`: it is lost.
+    fn keep(&mut self, operation: One) -> bool {
+        let bytes = operation.bytes();
+        let fits = self.operations.len() < HELD_OPERATIONS_MAX && self.bytes + bytes <= QUEUE_BYTES_MAX;
+        if fits {
+            self.bytes += bytes;
+            self.operations.push_back(operation);
+        }
+        fits
+    }
+
+    /// The next of them, as many as share a commit.
+    fn batch(&self) -> usize {
+        let mut bytes = 0;
+        let within = |operation: &&One| {
+            bytes += operation.bytes();
+            bytes <= BATCH_BYTES_MAX
+        };
+        self.operations.iter().take(BATCH_OPERATIONS_MAX).take_while(within).count().max(1)
+    }
+}
+
+impl<S: ?Sized + Store> Writing<'_, S> {
+    /// Stores what is held, in its order. Errors: why it cannot be, and all that is left stays.
+    fn retry(&mut self) -> Result<(), StoreError> {
+        while !self.held.operations.is_empty() {
+            let count = self.held.batch();
+            self.held.operations.make_contiguous();
+            let outcomes = self.store.apply(&self.held.operations.as_slices().0[..count])?;
+            self.counters.count(&outcomes);
+            self.held.bytes -= self.held.operations.drain(..count).map(|operation| operation.bytes()).sum::<usize>();
+        }
+        self.told = false;
+        Ok(())
+    }
+
+    /// Stores a batch, behind what is held: the outcome of each operation.
+    fn write(&mut self, operations: Vec<S::Operation>) -> Vec<Outcome> {
+        let error = match self.retry().and_then(|()| self.apply(&operations)) {
+            Ok(outcomes) => return outcomes,
+            Err(error) => error,
+        };
+        let mut outcomes = Vec::with_capacity(operations.len());
+        for operation in operations {
+            let (outcome, lost) = if operation.begins_a_job() {
+                // A large result that finds no space does not keep out a new job that does.
+                match self.apply(std::slice::from_ref(&operation)) {
+                    Ok(mut outcomes) => (outcomes.pop().unwrap_or(Ok(())), false),
+                    Err(error) => (Err(OperationError::NotStored(error)), true),
+                }
+            } else {
+                (Err(OperationError::NotStored(error.clone())), !self.held.keep(operation))
+            };
+            self.counters.failed.fetch_add(u64::from(lost), Ordering::Relaxed);
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    fn apply(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        let outcomes = self.store.apply(operations)?;
+        self.counters.count(&outcomes);
+        Ok(outcomes)
+    }
+}
+
+/// The thread's own.
+struct Writing<'a, S: ?Sized + Store> {
+    store: Box<S>,
+    counters: &'a Counters,
+    held: Held<S::Operation>,
+    /// That changes are held was said.
+    told: bool,
+}
+
+/// Stores, confirms and answers until there will never be anything to do.
+pub(super) fn run<S: ?Sized + Store, Token>(
+    shared: &Shared<S, Token>,
+    store: Box<S>,
+    mut confirm: impl FnMut(Vec<Confirmation<Token>>),
+) {
+    let counters = &shared.counters;
+    let held = Held { operations: VecDeque::new(), bytes: 0 };
+    let mut writing = Writing { store, counters, held, told: false };
+    let mut settle_after = None;
+    let mut turns: u32 = 0;
+    while let Some(batch) = shared.take(settle_after) {
+        if batch.operations.is_empty() && batch.queries.is_empty() {
+            let settled = writing.retry().and_then(|()| writing.store.settle());
+            counters.tidy_failures.fetch_add(u64::from(settled.is_err()), Ordering::Relaxed);
+            settle_after = settled.is_err().then_some(SETTLE_RETRY);
+        }
+        let written = !batch.operations.is_empty();
+        if written {
+            let outcomes = writing.write(batch.operations);
+            shared.tell(writing.store.take_news());
+            let mut confirmations = Vec::with_capacity(outcomes.len());
+            for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
+                if let Some(token) = token {
+                    confirmations.push(Confirmation { token, outcome });
+                }
+            }
+            if !confirmations.is_empty() {
+                confirm(confirmations);
+            }
+        }
+        if !batch.queries.is_empty() && !writing.held.operations.is_empty() {
+            turns += 1;
+            if turns.is_multiple_of(HELD_TURNS) {
+                // What fails again is tried again.
+                drop(writing.retry());
+            }
+        }
+        for query in batch.queries {
+            query(&mut writing.store);
+        }
+        if writing.store.tidy().is_err() {
+            counters.tidy_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let holds = !writing.held.operations.is_empty();
+        if holds && !writing.told {
+            writing.told = true;
+            shared.tell(vec![
+                "changes of jobs cannot be stored for now: they are kept in memory and tried again".to_owned(),
+            ]);
+        }
+        if holds {
+            settle_after = Some(SETTLE_RETRY);
+        } else if written {
+            settle_after = (!writing.store.is_settled()).then_some(SETTLE_TIME);
+        }
+    }
+    // The last try. What is lost then leaves its job as one that has not ended, and the next process goes on with it.
+    if writing.retry().is_err() {
+        let lost = writing.held.operations.len() as u64;
+        counters.failed.fetch_add(lost, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,79 @@
+//! `norfab jobs prune`: forgets finished jobs.
+
+use std::path::Path;
+
+use norfab_fabric::SystemClock;
+use norfab_jobs::sqlite::{FILE_NAME, Schema, SqliteStore};
+use norfab_jobs::{Pruned, Retention, Store, StoreError};
+use serde_json::{Value, json};
+
+use crate::args::{Global, PruneArgs};
+use crate::exit::{Code, Failure};
+use crate::printer;
+use crate::site::Site;
+
+/// Prunes the databases of this client's names, and of workers where that is asked for. One that cannot be pruned keeps no other
+/// back, and is exit code 1.
+pub fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Failure> {
+    let general = site.retention()?;
+    let retention = Retention {
+        age_max: words.older_than.unwrap_or(general.age_max),
+        jobs_max: words.keep.unwrap_or(general.jobs_max),
+        bytes_max: words.max_bytes.unwrap_or(general.bytes_max),
+    };
+    let mut rows = Vec::new();
+    let mut code = Code::Ok;
+    let clients = site.client_folders()?.into_iter().map(|(name, folder)| ("client", name, folder));
+    let workers = if words.workers { site.worker_folders()? } else { Vec::new() };
+    for (role, name, folder) in clients.chain(workers.into_iter().map(|(name, folder)| ("worker", name, folder))) {
+        let path = folder.join(FILE_NAME);
+        if !path.exists() {
+            continue;
+        }
+        let pruned = match role {
+            "client" => prune::<norfab_jobs::sqlite::ClientJobs>(&path, &retention, words.dry_run),
+            _ => prune::<norfab_jobs::sqlite::WorkerJobs>(&path, &retention, words.dry_run),
+        };
+        match pruned {
+            Ok((Pruned { jobs, bytes, .. }, left)) => rows.push(json!({
+                "name": name, "role": role, "jobs": jobs, "bytes": bytes, "left": left, "dry_run": words.dry_run,
+            })),
+            Err(error) => {
+                code = Code::Failed;
+                printer::error(&error.to_string());
+            }
+        }
+    }
+    if global.json {
+        printer::json(&Value::Array(rows));
+        return Ok(code);
+    }
+    printer::table(&["name", "role", "jobs", "bytes", "left"], &rows);
+    if words.dry_run && !rows.is_empty() && global.quiet == 0 {
+        printer::remark("nothing was changed: 'jobs' and 'bytes' are what would go");
+    }
+    Ok(code)
+}
+
+/// What went, or would, and how many jobs are left.
+fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> Result<(Pruned, u64), StoreError> {
+    // Beside its owner, which may be at work.
+    let mut store = SqliteStore::<S>::open_beside(path)?;
+    let now = SystemClock::unix();
+    let before = store.ids()?.len() as u64;
+    let mut all = Pruned::default();
+    if dry_run {
+        all = store.plan(retention, now)?;
+    } else {
+        loop {
+            let step = store.prune(retention, now)?;
+            all.jobs += step.jobs;
+            all.bytes += step.bytes;
+            store.tidy()?;
+            if !step.more {
+                break;
+            }
+        }
+    }
+    Ok((all, before.saturating_sub(all.jobs)))
+}

@@ -1,0 +1,240 @@
+//! A cancellation, from the caller's word until every worker that may have the job has confirmed it.
+//!
+//! The row says CANCELLING until then, so that a process after this one goes on telling the workers that were away. Nothing
+//! leads from there but to CANCELLED: a result that comes late is kept, and changes nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::Client;
+use super::job::{Cancel, Job, JobState, Lost};
+use super::output::{ClientNote, ClientOutput, JobUpdate, Outcome};
+use crate::body::{self, CancelBody, Dispatched};
+use crate::message::{ClientCommand, ClientMessage};
+use crate::name::{Identity, JobId, ServiceName};
+use crate::target::Target;
+
+/// How long a caller waits for the workers to confirm a cancellation before it is told that the job has ended: longer than a
+/// worker lets a task end by itself, plus the way there and back.
+pub const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a worker is told that is there and says nothing. One that is frozen or has a slow disk is back by then; workers of
+/// Python NorFab never answer.
+pub const CANCEL_ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// How often it was told by then at least.
+const CANCELS_MIN: u32 = 3;
+
+impl Client {
+    /// Cancels a job. `text` says who wanted that, when and why: see [`body::cancel_text`]. One that cannot be anywhere ends at
+    /// once; else its workers are told, again and again until they confirm it or its deadline has passed, across restarts of
+    /// this process. Its caller is told of the end when all have confirmed, after [`CANCEL_PATIENCE`] at the latest.
+    /// `false`: there is no such unfinished job.
+    pub fn cancel(&mut self, now: Instant, id: &JobId, text: String) -> bool {
+        let Some(job) = self.jobs.get_mut(id) else { return false };
+        if job.cancel.is_some() {
+            return true;
+        }
+        if !job.may_be_anywhere() {
+            self.finish(now, id, JobState::Cancelled, vec![text]);
+            return true;
+        }
+        self.begin_cancel(now, id, body::bounded_cancel_text(text));
+        self.progress(id);
+        self.tell_workers(now, id);
+        true
+    }
+
+    /// Tells workers once that a job of another client is cancelled. Nothing comes back: they tell that client.
+    pub fn cancel_elsewhere(&mut self, job: &JobId, service: ServiceName, target: Target, text: String) {
+        if self.connected {
+            let body = body::encode(&CancelBody { reason: None, text: Some(body::bounded_cancel_text(text)) });
+            self.send(ClientMessage { command: ClientCommand::Delete, service, target, job: job.clone(), body });
+        }
+    }
+
+    /// A job that a process before this one cancelled.
+    pub(super) fn restore_cancel(&mut self, now: Instant, id: &JobId, errors: Vec<String>) {
+        let text = errors.into_iter().next().unwrap_or_else(|| "cancelled".to_owned());
+        self.begin_cancel(now, id, text);
+        if !self.end_if_confirmed(now, id) {
+            self.tell_workers(now, id);
+        }
+    }
+
+    fn begin_cancel(&mut self, now: Instant, id: &JobId, text: String) {
+        // Its POST must not leave any more.
+        self.outputs.push_back(ClientOutput::Forget(id.clone()));
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.state = JobState::Cancelling;
+        (job.next_post, job.next_ask, job.around) = (None, None, None);
+        job.answers.clear();
+        job.cancel = Some(Cancel {
+            text,
+            patience_ends: now + CANCEL_PATIENCE,
+            told: false,
+            next: Some(now),
+            times: 0,
+            handed: BTreeMap::new(),
+        });
+        // One that waits for a worker that is away holds up no other.
+        if std::mem::take(&mut job.in_flight) {
+            self.in_flight -= 1;
+            self.post_waiting(now);
+        }
+    }
+
+    /// Tells the workers that may have the job and have not confirmed its end.
+    pub(super) fn tell_workers(&mut self, now: Instant, id: &JobId) {
+        let (first, max) = (self.config.get_first, self.config.get_max);
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let target = match job.dispatched() {
+            Some(_) => Target::list(job.missing()),
+            None => job.everyone(),
+        };
+        let Some(cancel) = &mut job.cancel else { return };
+        if self.connected {
+            cancel.times = (cancel.times + 1).min(16);
+            cancel.next = Some(now + (first * (1 << (cancel.times - 1).min(8))).min(max));
+            let body = CancelBody { reason: None, text: Some(cancel.text.clone()) };
+            let service = job.request.service.clone();
+            self.send(ClientMessage {
+                command: ClientCommand::Delete,
+                service,
+                target,
+                job: id.clone(),
+                body: body::encode(&body),
+            });
+        }
+        self.set_timer(id);
+    }
+
+    /// The broker handed something of a job on that is being cancelled.
+    pub(super) fn cancel_handed_on(&mut self, now: Instant, id: &JobId, body: Dispatched) {
+        let connection = self.connection;
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(holders) = body.holders else {
+            // The POST's, which was on its way.
+            if job.dispatched().is_none() && body.target == job.request.target.as_str() && !body.workers.is_empty() {
+                job.set_dispatched(Some(body.workers));
+                self.progress(id);
+            }
+            return;
+        };
+        let Some(cancel) = &mut job.cancel else { return };
+        for worker in &body.workers {
+            let (_, times) = cancel.handed.entry(worker.clone()).or_insert((now, 0));
+            *times += 1;
+        }
+        let is_silent = |first: &Instant, times: &u32| *times >= CANCELS_MIN && *first + CANCEL_ANSWER_MAX <= now;
+        let silent = cancel.handed.iter().filter(|(_, (first, times))| is_silent(first, times));
+        let given_up: Vec<Identity> = silent.map(|(worker, _)| worker.clone()).collect();
+        if job.dispatched().is_none() {
+            if !holders.is_empty() {
+                job.set_dispatched(Some(holders));
+            } else if job.posted_on == Some(connection) {
+                // The broker had the POST before this, and it remembers nothing: nobody took the job.
+                let text = job.cancel_text();
+                self.finish(now, id, JobState::Cancelled, vec![text]);
+                return;
+            } else {
+                match &job.request.target {
+                    // Whoever is away may have it: all are told again until the deadline.
+                    Target::Any | Target::All => return,
+                    Target::Text(_) => {
+                        let names = job.named_workers();
+                        job.set_dispatched(Some(names));
+                    }
+                }
+            }
+            self.progress(id);
+        }
+        for worker in given_up {
+            self.cancel_confirmed(now, id, &worker, Lost::CancelUnanswered);
+        }
+        self.end_if_confirmed(now, id);
+    }
+
+    /// The broker has nobody to hand it to.
+    pub(super) fn cancel_not_handed_on(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        if job.dispatched().is_none() && job.posted_on == Some(self.connection) && job.is_untouched() {
+            let text = job.cancel_text();
+            self.finish(now, id, JobState::Cancelled, vec![text]);
+        } else {
+            self.note(ClientNote::WorkerAway(id.clone()));
+        }
+    }
+
+    /// A worker says that the job has ended there, or never was.
+    pub(super) fn cancel_confirmed(&mut self, now: Instant, id: &JobId, worker: &Identity, lost: Lost) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.dispatched().is_some() && job.expects(worker) && !job.has_completed(worker) {
+            job.lose(worker.clone(), lost);
+        }
+        self.end_if_confirmed(now, id);
+    }
+
+    /// Ends a cancelled job when nobody has it any more.
+    pub(super) fn end_if_confirmed(&mut self, now: Instant, id: &JobId) -> bool {
+        let Some(job) = self.jobs.get(id) else { return true };
+        let done = job.is_done();
+        if done {
+            let text = job.cancel_text();
+            self.finish(now, id, JobState::Cancelled, vec![text]);
+        }
+        done
+    }
+
+    /// The caller has waited long enough for workers to confirm.
+    pub(super) fn cancel_patience_ended(&mut self, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let missing = job.unconfirmed();
+        let Some(cancel) = &mut job.cancel else { return };
+        cancel.told = true;
+        let outcome = Outcome { state: JobState::Cancelled, errors: vec![cancel.text.clone()], missing };
+        self.outputs.push_back(ClientOutput::Update(id.clone(), JobUpdate::Finished(outcome)));
+        self.set_timer(id);
+    }
+}
+
+impl Job {
+    /// Who cancelled it, when and why.
+    pub(super) fn cancel_text(&self) -> String {
+        self.cancel.as_ref().map_or_else(|| "cancelled".to_owned(), |cancel| cancel.text.clone())
+    }
+
+    /// Whether its caller was told of its end, although workers have not confirmed it.
+    pub(super) fn end_was_told(&self) -> bool {
+        self.cancel.as_ref().is_some_and(|cancel| cancel.told)
+    }
+
+    /// Workers that returned nothing when the job ended, and why.
+    pub(super) fn missing_why(&self) -> Vec<(Identity, Lost)> {
+        if self.cancel.is_some() {
+            return self.unconfirmed();
+        }
+        let why = |worker: &Identity| match self.state {
+            JobState::Stale if self.away.contains(worker) => Lost::Vanished,
+            JobState::Stale => Lost::Expired,
+            JobState::Cancelled => Lost::Cancelled,
+            _ => Lost::Unknown,
+        };
+        let missing = self.missing().into_iter().map(|worker| (worker.clone(), why(&worker)));
+        missing.chain(self.lost().clone()).collect()
+    }
+
+    /// Workers that returned nothing, with what is known of the cancellation there.
+    fn unconfirmed(&self) -> Vec<(Identity, Lost)> {
+        let handed = self.cancel.as_ref().map(|cancel| &cancel.handed);
+        let why = |worker: &Identity| {
+            if handed.is_some_and(|handed| handed.contains_key(worker)) {
+                Lost::CancelUnanswered
+            } else {
+                Lost::CancelUntold
+            }
+        };
+        let missing = self.missing().into_iter().map(|worker| (worker.clone(), why(&worker)));
+        missing.chain(self.lost().clone()).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! When a job is posted and asked about, and to whom.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::job::{Around, Job, JobState};
+use super::{Client, RUNS_MAX};
+use crate::message::{ClientCommand, ClientMessage};
+use crate::name::{JobId, ServiceName};
+use crate::target::Target;
+
+impl Client {
+    pub(super) fn post_waiting(&mut self, now: Instant) {
+        while self.connected
+            && self.in_flight < self.config.in_flight_max
+            && let Some(id) = self.waiting.pop_front()
+        {
+            // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
+            // been followed by another with its id.
+            let next = self.jobs.get_mut(&id).filter(|job| {
+                job.stored && job.posts == 0 && !job.in_flight && job.cancel.is_none() && job.request.deadline > now
+            });
+            if let Some(job) = next {
+                job.in_flight = true;
+                self.in_flight += 1;
+                self.post(now, &id);
+            }
+        }
+    }
+
+    /// Whether the broker knows to whom a POST of the job went.
+    pub(super) fn is_remembered(&self, job: &Job) -> bool {
+        let Some(run) = self.broker_run else { return false };
+        let posted = job.remembered_on.and_then(|connection| self.runs.get(&connection));
+        posted == Some(&run)
+    }
+
+    /// A broker of ours says which process it is.
+    pub(super) fn learn_run(&mut self, run: Option<u32>) {
+        if self.broker_run == run {
+            return;
+        }
+        self.broker_run = run;
+        if let Some(run) = run {
+            self.runs.insert(self.connection, run);
+            if self.runs.len() > RUNS_MAX {
+                self.runs.pop_first();
+            }
+        }
+    }
+
+    /// Posts a job, or posts it again where that cannot make it run twice.
+    pub(super) fn post(&mut self, now: Instant, id: &JobId) {
+        let (again, max) = (self.config.post_again, self.config.get_max);
+        let Some(job) = self.jobs.get(id) else {
+            return;
+        };
+        let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
+        let is_safe = is_safe || self.is_remembered(job);
+        let connection = self.connection;
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        job.next_post = Some(now + (again * (1 << job.posts.min(5))).min(max));
+        if !is_safe {
+            // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
+            // asked who has it; only when all say that they do not is it posted again.
+            let service = job.request.service.clone();
+            job.around = Some(Around::default());
+            job.asked_around = true;
+            self.set_timer(id);
+            self.silent_since.get_or_insert(now);
+            self.send_get(service, Target::All, id);
+            return;
+        }
+        if !job.may_be_taken() || job.nobody_has_it {
+            job.remembered_on = Some(connection);
+        }
+        job.nobody_has_it = false;
+        job.around = None;
+        job.posts += 1;
+        if job.posts == 1 && !job.may_be_posted {
+            job.posted_on = Some(connection);
+        }
+        let message = job.post_to(now, job.request.target.clone());
+        let first = job.state == JobState::New;
+        if first {
+            job.state = JobState::Submitting;
+        }
+        // That it is posted is not written down: after a restart a new job and a posted one are treated alike.
+        self.set_timer(id);
+        self.silent_since.get_or_insert(now);
+        self.send(message);
+    }
+
+    /// Asks the workers that have not answered.
+    pub(super) fn ask(&mut self, now: Instant, id: &JobId) {
+        let (first, max) = (self.config.get_first, self.config.get_max);
+        let Some(job) = self.jobs.get_mut(id) else {
+            return;
+        };
+        let missing = job.missing();
+        job.asked = (job.asked + 1).min(16);
+        job.next_ask = Some(now + (first * (1 << job.asked.min(8))).min(max));
+        let service = job.request.service.clone();
+        self.set_timer(id);
+        if !missing.is_empty() {
+            self.silent_since.get_or_insert(now);
+            self.send_get(service, Target::list(&missing), id);
+        }
+    }
+
+    pub(super) fn send_get(&mut self, service: ServiceName, target: Target, id: &JobId) {
+        self.send(ClientMessage {
+            command: ClientCommand::Get,
+            service,
+            target,
+            job: id.clone(),
+            body: Bytes::from_static(b"{}"),
+        });
+    }
+}

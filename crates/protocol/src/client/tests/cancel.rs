@@ -1,0 +1,229 @@
+//! The client's rules about cancellations.
+
+use super::*;
+
+const TEXT: &str = "cancelled by me at noon: typo";
+
+fn delete(target: &str) -> (Command, String, String) {
+    (Command::Delete, target.to_owned(), json!({ "text": TEXT }).to_string())
+}
+
+fn not_found(worker: &str) -> serde_json::Value {
+    json!({"worker": worker, "uuid": "1", "service": "s", "status": "CANCELLED"})
+}
+
+#[test]
+fn a_cancelled_job_ends_when_its_workers_have_confirmed_and_keeps_what_they_returned() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b", "c"]);
+    bench.result("1", "a");
+    let did = bench.cancel("1", TEXT);
+    assert_eq!(did.sent, [delete(r#"["b","c"]"#)]);
+    assert!(did.outcome.is_none());
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Cancelling));
+    bench.handed_on("1", &["b", "c"], &["a", "b", "c"]);
+    let did = bench.result("1", "b");
+    assert_eq!((did.results.len(), did.outcome.is_some()), (1, false), "what it did is kept");
+    let outcome = bench.reply("0x05", "1", "404", not_found("c")).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]));
+    assert_eq!(outcome.missing, [(name("c"), Lost::Cancelled)]);
+    assert!(bench.result("1", "c").results.is_empty(), "nothing comes after the end");
+}
+
+#[test]
+fn a_worker_that_did_not_find_the_job_for_an_earlier_question_has_confirmed_nothing() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    let unknown = json!({"worker": "a", "uuid": "1", "service": "s", "status": "JOB NOT FOUND"});
+    assert!(bench.reply("0x05", "1", "404", unknown).outcome.is_none(), "the POST may have come after it");
+    assert!(bench.reply("0x05", "1", "404", not_found("a")).outcome.is_some());
+}
+
+#[test]
+fn a_late_result_never_makes_a_cancelled_job_complete() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    let did = bench.result("1", "a");
+    assert_eq!((did.results.len(), did.outcome.map(|outcome| outcome.state)), (1, Some(JobState::Cancelled)));
+}
+
+#[test]
+fn a_job_that_can_be_nowhere_ends_at_once_when_it_is_cancelled() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    let did = bench.cancel("1", TEXT);
+    assert_eq!((did.sent.len(), did.outcome.map(|outcome| outcome.state)), (0, Some(JobState::Cancelled)));
+    bench.client.connected(bench.now);
+    assert!(bench.drain().sent.is_empty(), "and it is not posted");
+    assert!(!bench.client.cancel(bench.now, &id("ghost"), TEXT.to_owned()));
+}
+
+#[test]
+fn a_worker_that_is_away_is_told_until_it_confirms_and_the_caller_does_not_wait_for_that() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    bench.cancel("1", TEXT);
+    bench.handed_on("1", &["a"], &["a", "b"]);
+    bench.result("1", "a");
+    let mut told = 0;
+    let mut outcome = None;
+    for _ in 0..10 {
+        let did = bench.after(1.0);
+        told += did.sent.iter().filter(|sent| **sent == delete(r#"["b"]"#)).count();
+        outcome = outcome.or(did.outcome);
+    }
+    assert_eq!(told, 3, "after one, three and seven seconds");
+    let outcome = outcome.expect("the caller's patience has ended");
+    assert_eq!((outcome.state, outcome.missing), (JobState::Cancelled, vec![(name("b"), Lost::CancelUntold)]));
+    assert!(bench.client.end_was_told(&id("1")));
+    assert_eq!(bench.client.unfinished(), 1, "but it is not forgotten");
+    // It returns.
+    assert_eq!(bench.after(10.0).sent, [delete(r#"["b"]"#)]);
+    let did = bench.result("1", "b");
+    assert!(did.results.is_empty() && did.outcome.is_none(), "nothing is told after the end");
+    assert_eq!((bench.client.unfinished(), bench.client.next_deadline()), (0, None));
+}
+
+#[test]
+fn a_cancellation_survives_a_restart_and_ends_with_the_deadline() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    let restored = RestoredClientJob {
+        request: bench.request("1", "all"),
+        state: JobState::Cancelling,
+        dispatched: vec![name("a"), name("b")],
+        started: vec![],
+        completed: vec![name("a")],
+        errors: vec![TEXT.to_owned()],
+    };
+    bench.client.restore(bench.now, restored);
+    assert!(bench.drain().sent.is_empty());
+    bench.client.connected(bench.now);
+    let mut sent = bench.drain().sent;
+    sent.extend(bench.after(1.0).sent);
+    assert_eq!(sent, [delete(r#"["b"]"#)]);
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Cancelling));
+    let did = bench.after(60.0);
+    assert_eq!(did.outcome.map(|outcome| outcome.state), Some(JobState::Cancelled), "not stale");
+    assert_eq!(bench.client.unfinished(), 0);
+}
+
+#[test]
+fn a_worker_that_never_confirms_is_given_up_by_name() {
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "a");
+    request.deadline += Duration::from_secs(600);
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    let mut outcome = bench.handed_on("1", &["a"], &["a"]).outcome;
+    for _ in 0..70 {
+        let did = bench.after(1.0);
+        outcome = outcome.or(did.outcome);
+        for _ in did.sent {
+            bench.handed_on("1", &["a"], &["a"]);
+        }
+    }
+    let outcome = outcome.expect("the end");
+    assert_eq!(outcome.missing, [(name("a"), Lost::CancelUnanswered)]);
+    assert_eq!(bench.client.unfinished(), 0, "before its deadline");
+}
+
+#[test]
+fn a_cancellation_before_it_is_known_who_has_the_job_goes_where_the_broker_remembers() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    assert_eq!(bench.cancel("1", TEXT).sent, [delete("all")]);
+    assert!(bench.handed_on("1", &["a"], &["a"]).outcome.is_none());
+    assert_eq!(bench.after(1.0).sent, [delete(r#"["a"]"#)]);
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
+}
+
+#[test]
+fn a_broker_that_had_the_post_and_remembers_nothing_says_that_nobody_has_the_job() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.cancel("1", TEXT);
+    let outcome = bench.handed_on("1", &["a", "b"], &[]).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.missing.len()), (JobState::Cancelled, 0));
+    // Another broker may have had it: whoever is away may have the job.
+    bench.posted("2", "any");
+    bench.client.connected(bench.now);
+    bench.drain();
+    bench.cancel("2", TEXT);
+    assert!(bench.handed_on("2", &["a", "b"], &[]).outcome.is_none());
+    assert_eq!(bench.after(1.0).sent, [delete("all")]);
+    assert_eq!(bench.result("2", "c").outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
+}
+
+#[test]
+fn a_refusal_of_the_post_ends_a_job_that_is_being_cancelled() {
+    let mut bench = Bench::new();
+    bench.posted("1", "x");
+    bench.cancel("1", TEXT);
+    let refused = json!({"workers":null,"uuid":"1","target":"x","status":"FAILED","service":"s","errors":["nobody"]});
+    let outcome = bench.reply("0x05", "1", "400", refused).outcome.expect("the end");
+    assert_eq!(outcome.state, JobState::Cancelled);
+}
+
+#[test]
+fn questions_and_acceptances_do_not_bring_a_cancelled_job_back() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    bench.accepted("1", "a");
+    let question = json!({"input_request": {"id": "q", "question": "?"}});
+    assert!(bench.event("1", "a", "input_request", "waiting_client_input", question).questions.is_empty());
+    bench.dispatched("1", &["a"]);
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Cancelling));
+}
+
+#[test]
+fn a_job_that_somebody_else_cancelled_ends_as_cancelled() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    bench.result("1", "a");
+    bench.event("1", "b", "progress", "cancelled", json!({"cancellation": {"text": TEXT}}));
+    let outcome = bench.result("1", "b").outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]));
+}
+
+#[test]
+fn jobs_that_are_being_cancelled_hold_up_no_others() {
+    let mut bench = Bench::new();
+    bench.client = Client::new(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    let request = bench.request("2", "any");
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("2")), Ok(()));
+    assert!(bench.drain().sent.is_empty());
+    let sent = bench.cancel("1", TEXT).sent;
+    assert!(sent.iter().any(|sent| sent.0 == Command::Post), "{sent:?}");
+}
+
+#[test]
+fn a_worker_that_was_away_to_the_deadline_is_named_as_vanished() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    bench.after(1.0);
+    let asked =
+        json!({"workers": ["a"], "uuid": "1", "target": r#"["a","b"]"#, "status": "DISPATCHED", "service": "s"});
+    bench.reply("0x05", "1", "202", asked);
+    let outcome = bench.after(60.0).outcome.expect("the end");
+    assert_eq!(outcome.missing, [(name("a"), Lost::Expired), (name("b"), Lost::Vanished)]);
+}
