@@ -1,6 +1,6 @@
 //! Jobs that wait in the database: the queue of a client is on its disk, and only the front of it is in memory.
 //!
-//! The machine holds at most [`HELD_JOBS_MAX`] jobs. What is submitted beyond that is stored and forgotten; it comes back in the order
+//! The machine holds at most `HELD_JOBS_MAX` jobs. What is submitted beyond that is stored and forgotten; it comes back in the order
 //! of submission when the machine has room, when its deadline passes, or when somebody asks about it.
 
 use std::collections::HashSet;
