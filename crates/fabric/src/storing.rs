@@ -159,6 +159,19 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         self.writer.try_query(query)
     }
 
+    /// Runs a query that must know all that happened before, because the owner begins jobs by its answer, after that is stored.
+    /// Errors: it is not run; the store's queue has no room for what happened before. Where its disk has none, the query is told.
+    pub(crate) fn ask_whole(
+        &mut self,
+        query: impl FnOnce(Result<&mut S, QueryError>) + Send + 'static,
+    ) -> Result<(), QueryError> {
+        match self.submit() {
+            Submitted::Now => self.writer.try_query_whole(query),
+            Submitted::Later => Err(QueryError::Behind),
+            Submitted::Closed => Err(QueryError::Closed),
+        }
+    }
+
     /// Reads back a page of what the last process left; waits for it. Empty at the end, and when it cannot be read, which is
     /// logged.
     pub(crate) fn unfinished<Job: Send + 'static>(

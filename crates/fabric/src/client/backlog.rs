@@ -18,6 +18,9 @@ pub(super) const REFILL_JOBS: usize = 500;
 /// How often the database is asked for jobs whose deadline has passed, once the first one may have.
 const LATE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How soon jobs that could not be read are asked for again: the disk is full, or something is wrong with it.
+pub(super) const FAILED_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What waits in the database.
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
@@ -31,8 +34,14 @@ pub(super) struct Backlog {
     found: usize,
     /// They are being read.
     reading: bool,
+    /// Before this nothing is read: the last time it failed.
+    not_before: Option<Instant>,
     /// When the deadline of one may pass.
     late_at: Option<Instant>,
+    /// Questions about jobs whose answers are under way.
+    questions: usize,
+    /// Jobs that ended meanwhile: an answer may know them as they were before, and they must not begin again.
+    ended: HashSet<JobId>,
 }
 
 /// What is to be read.
@@ -92,9 +101,34 @@ impl Backlog {
         held >= HELD_JOBS_MAX
     }
 
-    /// What is to be read now. Whoever takes it tells [`Backlog::has_read`].
+    /// A job that the machine held has ended.
+    pub(super) fn has_ended(&mut self, job: &JobId) {
+        if self.questions > 0 {
+            self.ended.insert(job.clone());
+        }
+    }
+
+    /// The database is asked about jobs. Whoever looked at the answer says so by [`Backlog::has_answered`].
+    pub(super) fn asks(&mut self) {
+        self.questions += 1;
+    }
+
+    /// Whether a job has ended since the database was asked, so that its answer about the job counts for nothing.
+    pub(super) fn ended_meanwhile(&self, job: &JobId) -> bool {
+        self.ended.contains(job)
+    }
+
+    /// An answer was looked at.
+    pub(super) fn has_answered(&mut self) {
+        self.questions = self.questions.saturating_sub(1);
+        if self.questions == 0 {
+            self.ended = HashSet::new();
+        }
+    }
+
+    /// What is to be read now. Whoever takes it tells [`Backlog::has_read`] or [`Backlog::has_not_read`].
     pub(super) fn read(&mut self, now: Instant, held: usize) -> Option<Reading> {
-        if self.reading || self.count == 0 {
+        if self.reading || self.count == 0 || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
         let reading = if self.late_at.is_some_and(|at| at <= now) {
@@ -104,13 +138,13 @@ impl Backlog {
         } else {
             return None;
         };
-        self.reading = true;
+        (self.reading, self.not_before) = (true, None);
         Some(reading)
     }
 
     /// When [`Backlog::read`] wants to be asked although nothing else happens.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.late_at.filter(|_| self.count > 0 && !self.reading)
+        self.not_before.or(self.late_at).filter(|_| self.count > 0 && !self.reading)
     }
 
     /// Something was read: `new` jobs of it went to the machine. `end` is that of the page; `None` where there was nothing.
@@ -126,14 +160,20 @@ impl Backlog {
             }
             // A clock that was set back puts later jobs before the place: once more from the beginning.
             (Reading::Next(_), None) if self.found > 0 => (self.found, self.after) = (0, None),
-            (Reading::Next(_), None) => *self = Self { storing: std::mem::take(&mut self.storing), ..Self::default() },
+            (Reading::Next(_), None) => {
+                *self = Self {
+                    storing: std::mem::take(&mut self.storing),
+                    questions: self.questions,
+                    ended: std::mem::take(&mut self.ended),
+                    ..Self::default()
+                };
+            }
         }
     }
 
-    /// It could not be read; it is tried again.
-    pub(super) fn has_not_read(&mut self, now: Instant) {
-        self.reading = false;
-        self.late_at = Some(now + LATE_INTERVAL);
+    /// It could not be read; it is tried again after a while.
+    pub(super) fn has_not_read(&mut self, now: Instant, pause: Duration) {
+        (self.reading, self.not_before) = (false, Some(now + pause));
     }
 }
 
@@ -194,5 +234,34 @@ mod tests {
         assert_eq!(backlog.read(late, HELD_JOBS_MAX), Some(Reading::Late));
         backlog.has_read(late, &Reading::Late, 0, None);
         assert_eq!(backlog.deadline(), Some(late + LATE_INTERVAL));
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_asked_for_again_at_once() {
+        let now = Instant::now();
+        for late_by in [0, 60] {
+            let mut backlog = Backlog::default();
+            backlog.push(id(1), now + Duration::from_secs(late_by));
+            backlog.confirmed(&id(1), true);
+            assert!(backlog.read(now, 0).is_some());
+            backlog.has_not_read(now, FAILED_INTERVAL);
+            let again = now + FAILED_INTERVAL;
+            assert_eq!((backlog.deadline(), backlog.read(now, 0)), (Some(again), None));
+            assert!(backlog.read(again, 0).is_some());
+        }
+    }
+
+    #[test]
+    fn what_ends_while_an_answer_is_under_way_is_known_until_it_was_looked_at() {
+        let mut backlog = Backlog::default();
+        backlog.has_ended(&id(1));
+        assert!(!backlog.ended_meanwhile(&id(1)), "nobody asked");
+        backlog.asks();
+        backlog.asks();
+        backlog.has_ended(&id(2));
+        backlog.has_answered();
+        assert!(backlog.ended_meanwhile(&id(2)), "the second answer may still know it as it was");
+        backlog.has_answered();
+        assert!(!backlog.ended_meanwhile(&id(2)));
     }
 }

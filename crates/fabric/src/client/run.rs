@@ -56,7 +56,7 @@ pub(super) enum ClientCommand {
     Watch {
         job: JobId,
         mailbox: Arc<Mailbox>,
-        known: oneshot::Sender<bool>,
+        known: oneshot::Sender<Result<bool, StoreError>>,
     },
     Answer {
         job: JobId,
@@ -73,7 +73,7 @@ pub(super) enum ClientCommand {
         by: String,
         reason: Option<String>,
         /// Whether there is such an unfinished job.
-        known: oneshot::Sender<bool>,
+        known: oneshot::Sender<Result<bool, StoreError>>,
     },
     /// Tells workers that a job of another client is cancelled.
     CancelElsewhere {
@@ -112,7 +112,7 @@ pub(super) enum StoreAnswer {
     /// Jobs that wait in the database.
     Read(Reading, Result<Page<ClientJob>, StoreError>),
     /// A job that is perhaps one of them, and what is asked of it.
-    Found(Box<Option<ClientJob>>, Box<ClientCommand>),
+    Found(Box<Result<Option<ClientJob>, StoreError>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -268,16 +268,7 @@ impl Run {
                 }
                 StoreAnswer::Pruned { more } => self.storing.pruned(SystemClock::now(), more),
                 StoreAnswer::Read(what, page) => self.read_back(&what, page),
-                StoreAnswer::Found(job, command) => {
-                    if let Some(job) = *job
-                        && !job.state.is_final()
-                        && self.machine.state(&job.id).is_none()
-                    {
-                        self.take_back(job);
-                    }
-                    self.command(*command);
-                    self.perform();
-                }
+                StoreAnswer::Found(job, command) => self.found(*job, *command),
                 StoreAnswer::Ended => self.store_ended = true,
             }
         }
@@ -385,14 +376,14 @@ impl Run {
                     mailbox.close();
                 }
                 // Who asked may have gone.
-                known.send(active).ok();
+                known.send(Ok(active)).ok();
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
             ClientCommand::Cancel { job, by, reason, known } => {
                 let text = cancel_text(&by, reason.as_deref());
                 // Who asked may have gone.
-                known.send(self.machine.cancel(SystemClock::now(), &job, text)).ok();
+                known.send(Ok(self.machine.cancel(SystemClock::now(), &job, text))).ok();
             }
             ClientCommand::CancelElsewhere { job, service, target, by, reason } => {
                 self.machine.cancel_elsewhere(&job, service, target, cancel_text(&by, reason.as_deref()));
@@ -431,7 +422,14 @@ impl Run {
             match output {
                 ClientOutput::Send(frames, job) => self.outbox.push(SystemClock::now(), frames, Class::Data, job, None),
                 ClientOutput::Forget(job) => self.outbox.forget(&job),
-                ClientOutput::Store(operation, token) => self.storing.push(stored(operation), token),
+                ClientOutput::Store(operation, token) => {
+                    if let ClientStoreOperation::Progress(progress) = &operation
+                        && progress.state.is_final()
+                    {
+                        self.backlog.has_ended(&progress.job);
+                    }
+                    self.storing.push(stored(operation), token);
+                }
                 ClientOutput::Update(job, update) => {
                     let end = matches!(update, JobUpdate::Finished(_));
                     if let Some(mailboxes) = self.mailboxes.get_mut(&job) {

@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
-use norfab_jobs::{ClientJob, Page, StoreError};
+use norfab_jobs::{ClientJob, Page, QueryError, StoreError};
 use norfab_protocol::JobId;
 use norfab_protocol::client::{JobState, JobUpdate, Outcome};
 use tracing::{error, warn};
 
 use super::{ClientCommand, Run, StoreAnswer};
-use crate::client::backlog::{REFILL_JOBS, Reading, is_waiting};
+use crate::client::backlog::{FAILED_INTERVAL, REFILL_JOBS, Reading, is_waiting};
 use crate::client::storing::restored;
 use crate::clock::SystemClock;
+use crate::storing::STORE_RETRY;
 
 /// Mailboxes below which nobody looks for those that nobody reads.
 const MAILBOXES_SWEPT_MIN: usize = 512;
@@ -27,20 +28,43 @@ impl Run {
         }
         let inbox = self.inbox.clone();
         let (give, taken) = std::sync::mpsc::sync_channel(1);
-        let asked = self.storing.ask(move |store| {
-            let found = store.job(&job).ok().flatten().map(|details| details.job);
+        let asked = self.storing.ask_whole(move |store| {
+            let found = store
+                .map_err(StoreError::from)
+                .and_then(|store| store.job(&job))
+                .map(|found| found.map(|details| details.job));
             // Whoever asked holds the other end until it is known that the question was taken.
             let command: Option<ClientCommand> = taken.recv().ok();
             inbox.push(command.map(|command| StoreAnswer::Found(Box::new(found), Box::new(command))));
         });
         match asked {
             // The other end lives as long as the question.
-            Ok(()) => drop(give.send(command)),
+            Ok(()) => {
+                self.backlog.asks();
+                drop(give.send(command));
+            }
+            Err(error) => refuse(command, error.into()),
+        }
+    }
+
+    /// The database has answered whether a job waits there.
+    pub(super) fn found(&mut self, found: Result<Option<ClientJob>, StoreError>, command: ClientCommand) {
+        match found {
+            Ok(Some(job)) if self.is_to_be_taken_back(&job) => self.take_back(job),
+            Ok(_) => {}
             Err(error) => {
-                warn!("client {}: {error}", self.identity);
-                self.command(command);
+                self.backlog.has_answered();
+                return refuse(command, error);
             }
         }
+        self.backlog.has_answered();
+        self.command(command);
+        self.perform();
+    }
+
+    /// Whether a job waits in the database, as an answer of it says. It may have ended since.
+    fn is_to_be_taken_back(&self, job: &ClientJob) -> bool {
+        !job.state.is_final() && self.machine.state(&job.id).is_none() && !self.backlog.ended_meanwhile(&job.id)
     }
 
     /// A job is stored, and waits there.
@@ -79,16 +103,21 @@ impl Run {
         let inbox = self.inbox.clone();
         let reading = what.clone();
         let before = SystemClock::steady_unix();
-        let asked = self.storing.ask(move |store| {
-            let page = match &reading {
+        let asked = self.storing.ask_whole(move |store| {
+            let page = store.map_err(StoreError::from).and_then(|store| match &reading {
                 Reading::Next(after) => store.unfinished(after.clone(), REFILL_JOBS),
                 Reading::Late => store.late(before, REFILL_JOBS),
-            };
+            });
             inbox.push([StoreAnswer::Read(reading, page)]);
         });
-        if let Err(error) = asked {
-            warn!("client {}: {error}", self.identity);
-            self.backlog.has_not_read(now);
+        match asked {
+            Ok(()) => self.backlog.asks(),
+            // It works on what is before the question.
+            Err(QueryError::Behind) => self.backlog.has_not_read(now, STORE_RETRY),
+            Err(error) => {
+                warn!("client {}: {error}", self.identity);
+                self.backlog.has_not_read(now, FAILED_INTERVAL);
+            }
         }
     }
 
@@ -97,17 +126,23 @@ impl Run {
         let page = match page {
             Ok(page) => page,
             Err(error) => {
-                error!("client {}: jobs that wait cannot be read: {error}", self.identity);
-                return self.backlog.has_not_read(now);
+                // Where the disk is full, the store has said so.
+                let is_behind = matches!(error, StoreError::Query(QueryError::Behind));
+                if !is_behind && self.throttle.admit() {
+                    error!("client {}: jobs that wait cannot be read: {error}", self.identity);
+                }
+                self.backlog.has_answered();
+                return self.backlog.has_not_read(now, FAILED_INTERVAL);
             }
         };
         let mut new = 0;
         for job in page.jobs {
-            if self.machine.state(&job.id).is_none() {
+            if self.is_to_be_taken_back(&job) {
                 new += 1;
                 self.take_back(job);
             }
         }
+        self.backlog.has_answered();
         self.backlog.has_read(now, what, new, page.end);
     }
 
@@ -124,5 +159,22 @@ impl Run {
         // Its deadline may have passed.
         self.machine.timeout(now);
         self.perform();
+    }
+}
+
+/// Tells whoever asks about a job why the question has no answer.
+fn refuse(command: ClientCommand, error: StoreError) {
+    match command {
+        ClientCommand::Watch { known, mailbox, .. } => {
+            mailbox.close();
+            // Who asked may have gone.
+            known.send(Err(error)).ok();
+        }
+        ClientCommand::Cancel { known, .. } => {
+            // As above.
+            known.send(Err(error)).ok();
+        }
+        // Nothing else is asked about.
+        _ => {}
     }
 }
