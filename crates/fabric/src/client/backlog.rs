@@ -1,16 +1,40 @@
 //! Jobs that wait in the database: the queue of a client is on its disk, and only the front of it is in memory.
 //!
-//! The machine holds at most `HELD_JOBS_MAX` jobs. What is submitted beyond that is stored and forgotten; it comes back in the order
+//! The machine holds at most `HELD_JOBS_MAX` jobs, and not many more bytes than `HELD_BYTES_MAX`. What is submitted beyond that is stored and forgotten; it comes back in the order
 //! of submission when the machine has room, when its deadline passes, or when somebody asks about it.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientJob, ClientState, PageEnd};
+use norfab_jobs::{ClientJob, ClientState, PAGE_BYTES_MAX, PageEnd};
 use norfab_protocol::JobId;
 
 /// Jobs that the machine holds at most: some kilobytes each, and more than a broker and its workers have in hand at once.
 const HELD_JOBS_MAX: usize = 4000;
+
+/// Bytes of requests beyond which the machine takes no more: a few of the largest messages, and what thousands of ordinary ones are.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// What the machine holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Held {
+    /// Jobs.
+    pub(super) jobs: usize,
+    /// Bytes of their requests.
+    pub(super) bytes: usize,
+}
+
+impl Held {
+    /// Whether no more should come.
+    fn is_full(self) -> bool {
+        self.jobs >= HELD_JOBS_MAX || self.bytes >= HELD_BYTES_MAX
+    }
+
+    /// Whether a page has room beside it.
+    fn has_room(self) -> bool {
+        self.jobs + REFILL_JOBS <= HELD_JOBS_MAX && self.bytes + PAGE_BYTES_MAX <= HELD_BYTES_MAX
+    }
+}
 
 /// Jobs that are read back at once.
 pub(super) const REFILL_JOBS: usize = 500;
@@ -55,8 +79,8 @@ pub(super) enum Reading {
 
 impl Backlog {
     /// Whether a new job has to wait here: there is no room, or others are before it.
-    pub(super) fn takes(&self, held: usize) -> bool {
-        self.count > 0 || !self.storing.is_empty() || held >= HELD_JOBS_MAX
+    pub(super) fn takes(&self, held: Held) -> bool {
+        self.count > 0 || !self.storing.is_empty() || held.is_full()
     }
 
     /// Whether some are in the database, or on their way there.
@@ -97,8 +121,8 @@ impl Backlog {
     }
 
     /// Whether the machine takes no more at the start.
-    pub(super) fn is_enough(held: usize) -> bool {
-        held >= HELD_JOBS_MAX
+    pub(super) fn is_enough(held: Held) -> bool {
+        held.is_full()
     }
 
     /// A job that the machine held has ended.
@@ -127,13 +151,13 @@ impl Backlog {
     }
 
     /// What is to be read now. Whoever takes it tells [`Backlog::has_read`] or [`Backlog::has_not_read`].
-    pub(super) fn read(&mut self, now: Instant, held: usize) -> Option<Reading> {
+    pub(super) fn read(&mut self, now: Instant, held: Held) -> Option<Reading> {
         if self.reading || self.count == 0 || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
         let reading = if self.late_at.is_some_and(|at| at <= now) {
             Reading::Late
-        } else if held + REFILL_JOBS <= HELD_JOBS_MAX {
+        } else if held.has_room() {
             Reading::Next(self.after.clone())
         } else {
             return None;
@@ -194,29 +218,46 @@ mod tests {
         (number as f64, id(number).to_string())
     }
 
+    fn held(jobs: usize) -> Held {
+        Held { jobs, bytes: 0 }
+    }
+
+    #[test]
+    fn large_requests_wait_in_the_database_although_they_are_few() {
+        let now = Instant::now();
+        let mut backlog = Backlog::default();
+        let held = |bytes| Held { jobs: 1, bytes };
+        assert!(!backlog.takes(held(HELD_BYTES_MAX - 1)) && backlog.takes(held(HELD_BYTES_MAX)));
+        assert!(Backlog::is_enough(held(HELD_BYTES_MAX)));
+        backlog.push(id(1), now + Duration::from_secs(60));
+        backlog.confirmed(&id(1), true);
+        assert_eq!(backlog.read(now, held(HELD_BYTES_MAX - PAGE_BYTES_MAX + 1)), None, "a page has no room");
+        assert!(backlog.read(now, held(HELD_BYTES_MAX - PAGE_BYTES_MAX)).is_some());
+    }
+
     #[test]
     fn what_does_not_fit_waits_and_comes_back_in_pages() {
         let now = Instant::now();
         let mut backlog = Backlog::default();
-        assert!(!backlog.takes(HELD_JOBS_MAX - 1) && backlog.takes(HELD_JOBS_MAX));
+        assert!(!backlog.takes(held(HELD_JOBS_MAX - 1)) && backlog.takes(held(HELD_JOBS_MAX)));
         let deadline = now + Duration::from_secs(60);
         for number in 0..REFILL_JOBS + 1 {
             backlog.push(id(number), deadline);
             assert!(backlog.confirmed(&id(number), true));
         }
         assert!(!backlog.confirmed(&id(0), true), "that is none of these");
-        assert!(backlog.takes(0), "later jobs stand behind them");
-        assert_eq!(backlog.read(now, HELD_JOBS_MAX), None, "there is no room");
-        assert_eq!(backlog.read(now, 0), Some(Reading::Next(None)));
-        assert_eq!(backlog.read(now, 0), None, "one at a time");
+        assert!(backlog.takes(held(0)), "later jobs stand behind them");
+        assert_eq!(backlog.read(now, held(HELD_JOBS_MAX)), None, "there is no room");
+        assert_eq!(backlog.read(now, held(0)), Some(Reading::Next(None)));
+        assert_eq!(backlog.read(now, held(0)), None, "one at a time");
         backlog.has_read(now, &Reading::Next(None), REFILL_JOBS, Some(end(REFILL_JOBS)));
         let next = Reading::Next(Some(end(REFILL_JOBS)));
-        assert_eq!(backlog.read(now, 0), Some(next.clone()));
+        assert_eq!(backlog.read(now, held(0)), Some(next.clone()));
         backlog.has_read(now, &next, 1, Some(end(REFILL_JOBS + 1)));
         let last = Reading::Next(Some(end(REFILL_JOBS + 1)));
-        assert_eq!(backlog.read(now, 0), Some(last.clone()));
+        assert_eq!(backlog.read(now, held(0)), Some(last.clone()));
         backlog.has_read(now, &last, 0, None);
-        assert_eq!(backlog.read(now, 0), Some(Reading::Next(None)), "once more from the beginning");
+        assert_eq!(backlog.read(now, held(0)), Some(Reading::Next(None)), "once more from the beginning");
         backlog.has_read(now, &Reading::Next(None), 0, None);
         assert!(backlog.is_empty() && backlog.deadline().is_none());
     }
@@ -231,7 +272,7 @@ mod tests {
         backlog.confirmed(&id(2), false);
         let late = now + Duration::from_secs(5);
         assert_eq!(backlog.deadline(), Some(late));
-        assert_eq!(backlog.read(late, HELD_JOBS_MAX), Some(Reading::Late));
+        assert_eq!(backlog.read(late, held(HELD_JOBS_MAX)), Some(Reading::Late));
         backlog.has_read(late, &Reading::Late, 0, None);
         assert_eq!(backlog.deadline(), Some(late + LATE_INTERVAL));
     }
@@ -243,11 +284,11 @@ mod tests {
             let mut backlog = Backlog::default();
             backlog.push(id(1), now + Duration::from_secs(late_by));
             backlog.confirmed(&id(1), true);
-            assert!(backlog.read(now, 0).is_some());
+            assert!(backlog.read(now, held(0)).is_some());
             backlog.has_not_read(now, FAILED_INTERVAL);
             let again = now + FAILED_INTERVAL;
-            assert_eq!((backlog.deadline(), backlog.read(now, 0)), (Some(again), None));
-            assert!(backlog.read(again, 0).is_some());
+            assert_eq!((backlog.deadline(), backlog.read(now, held(0))), (Some(again), None));
+            assert!(backlog.read(again, held(0)).is_some());
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientJob, ClientStore, Confirmation, Page, StoreError, spawn_client};
+use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, ManagementFailure,
@@ -21,8 +21,9 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
+use self::refill::Waiting;
 use super::ClientOptions;
-use super::backlog::{Backlog, Reading};
+use super::backlog::{Backlog, Held, Reading};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -110,9 +111,9 @@ pub(super) enum StoreAnswer {
         more: bool,
     },
     /// Jobs that wait in the database.
-    Read(Reading, Result<Page<ClientJob>, StoreError>),
+    Read(Reading, Result<Page<Waiting>, StoreError>),
     /// A job that is perhaps one of them, and what is asked of it.
-    Found(Box<Result<Option<ClientJob>, StoreError>>, Box<ClientCommand>),
+    Found(Box<Result<Option<Waiting>, StoreError>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -147,6 +148,8 @@ pub(super) struct Run {
     throttle: Throttle,
     /// Unix seconds: jobs that were submitted before are those of a process before this one.
     began: f64,
+    /// Numbers up to this one are those of jobs of a process before this one, too: clocks are set back.
+    last_number: Option<u64>,
 }
 
 impl Run {
@@ -190,6 +193,7 @@ impl Run {
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
             began: SystemClock::unix(),
+            last_number: None,
         })
     }
 
@@ -357,7 +361,7 @@ impl Run {
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                if self.backlog.takes(self.machine.unfinished()) {
+                if self.backlog.takes(self.held()) {
                     self.backlog.push(request.job.clone(), request.deadline);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
@@ -430,17 +434,7 @@ impl Run {
                     }
                     self.storing.push(stored(operation), token);
                 }
-                ClientOutput::Update(job, update) => {
-                    let end = matches!(update, JobUpdate::Finished(_));
-                    if let Some(mailboxes) = self.mailboxes.get_mut(&job) {
-                        mailboxes.retain(|mailbox| mailbox.put(update.clone()));
-                    }
-                    if end {
-                        for mailbox in self.mailboxes.remove(&job).into_iter().flatten() {
-                            mailbox.close();
-                        }
-                    }
-                }
+                ClientOutput::Update(job, update) => self.tell(&job, &update),
                 ClientOutput::Management(id, reply) => {
                     if let Some(answer) = self.management.remove(&id) {
                         // Who asked may have gone.
@@ -449,6 +443,23 @@ impl Run {
                 }
                 ClientOutput::Reconnect => self.reconnect = true,
                 ClientOutput::Note(note) => self.note(&note),
+            }
+        }
+    }
+
+    /// What the machine holds.
+    fn held(&self) -> Held {
+        Held { jobs: self.machine.unfinished(), bytes: self.machine.held_bytes() }
+    }
+
+    /// Tells whoever follows a job.
+    fn tell(&mut self, job: &JobId, update: &JobUpdate) {
+        if let Some(mailboxes) = self.mailboxes.get_mut(job) {
+            mailboxes.retain(|mailbox| mailbox.put(update.clone()));
+        }
+        if matches!(update, JobUpdate::Finished(_)) {
+            for mailbox in self.mailboxes.remove(job).into_iter().flatten() {
+                mailbox.close();
             }
         }
     }
@@ -475,6 +486,9 @@ impl Run {
 
     /// Reads back what the last process left unfinished.
     fn restore(&mut self) {
+        // Where nobody can say it, all may be theirs.
+        let last_number = self.storing.first(|store| store.last_number());
+        self.last_number = last_number.unwrap_or(Some(u64::MAX));
         let mut after = None;
         loop {
             let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
@@ -486,7 +500,7 @@ impl Run {
                 return;
             }
             after = end;
-            if Backlog::is_enough(self.machine.unfinished()) {
+            if Backlog::is_enough(self.held()) {
                 return self.backlog.left_by_last_process(after, SystemClock::now());
             }
         }

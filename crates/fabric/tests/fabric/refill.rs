@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use norfab_fabric::client::{ClientHandle, ClientOptions, LookUpError};
 use norfab_jobs::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
-    Outcome, Page, PageEnd, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
+    Outcome, Page, PageEnd, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError, UnreadableJob,
 };
-use norfab_protocol::client::ClientConfig;
+use norfab_protocol::client::{ClientConfig, JobState};
 use norfab_protocol::{Identity, JobId};
 use norfab_transport::memory::MemoryNetwork;
 use tokio::task::JoinSet;
@@ -38,6 +38,8 @@ struct Switches {
     read: AtomicUsize,
     /// Tells that a page was read, and holds it back until the other end is dropped.
     gate: Mutex<Option<(SyncSender<()>, Receiver<()>)>>,
+    /// A job that cannot be read.
+    unreadable: Mutex<Option<JobId>>,
 }
 
 impl Switches {
@@ -77,9 +79,15 @@ impl Store for Switched {
 
 impl ClientStore for Switched {
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        let page = self.store.unfinished(after, limit);
+        let mut page = self.store.unfinished(after, limit)?;
+        if let Some(unreadable) = &*self.switches.unreadable.lock().expect("no panic") {
+            for job in page.jobs.extract_if(.., |job| job.id == *unreadable) {
+                let error = StoreError::Row { path: PathBuf::from("jobs.db"), error: "no state".to_owned() };
+                page.unreadable.push(UnreadableJob { id: Some(job.id), error });
+            }
+        }
         self.switches.has_read();
-        page
+        Ok(page)
     }
     fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
         let page = self.store.late(before, limit);
@@ -88,6 +96,12 @@ impl ClientStore for Switched {
     }
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
         self.store.job(id)
+    }
+    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
+        self.store.last_number()
+    }
+    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
+        self.store.number(id)
     }
     fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
         self.store.list(filter)
@@ -101,8 +115,8 @@ fn id(number: usize) -> JobId {
     JobId::parse(&format!("{number:032x}")).expect("a name")
 }
 
-/// A client without a broker, and with more jobs than it holds in memory.
-async fn client_with_jobs() -> (ClientHandle, Arc<Switches>) {
+/// A client without a broker.
+fn client_with(store: MemoryClientStore) -> (ClientHandle, Arc<Switches>) {
     let switches = Arc::new(Switches::default());
     let of_store = Arc::clone(&switches);
     let identity = Identity::parse("c").expect("a name");
@@ -110,11 +124,14 @@ async fn client_with_jobs() -> (ClientHandle, Arc<Switches>) {
         link: Box::new(MemoryNetwork::new().dealer("broker", identity.as_str().as_bytes(), 1000).expect("a dealer")),
         identity,
         config: ClientConfig::default(),
-        store: Box::new(move || {
-            Ok(Box::new(Switched { store: MemoryClientStore::default(), switches: of_store }) as Box<dyn ClientStore>)
-        }),
+        store: Box::new(move || Ok(Box::new(Switched { store, switches: of_store }) as Box<dyn ClientStore>)),
     };
-    let client = ClientHandle::start(options).expect("a client");
+    (ClientHandle::start(options).expect("a client"), switches)
+}
+
+/// As above, with more jobs than it holds in memory.
+async fn client_with_jobs() -> (ClientHandle, Arc<Switches>) {
+    let (client, switches) = client_with(MemoryClientStore::default());
     let mut submissions = JoinSet::new();
     for number in 0..JOBS {
         let client = client.clone();
@@ -183,6 +200,59 @@ fn jobs_whose_ends_a_full_disk_keeps_from_being_stored_do_not_begin_again() {
         assert!(client.watch(id(1)).await.expect("an answer").is_none(), "it has ended");
         let ended = ClientJobFilter { state: Some(ClientState::Cancelled), ..ClientJobFilter::default() };
         assert_eq!(client.jobs(ended).await.expect("the client runs").expect("they can be read").len(), ENDED);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn who_follows_a_job_that_cannot_be_read_back_is_told() {
+    runtime().block_on(async {
+        let (client, switches) = client_with_jobs().await;
+        let mut waiting = spec("ok");
+        waiting.id = Some(id(JOBS));
+        let waiting = client.submit(waiting).await.expect("it is taken");
+        *switches.unreadable.lock().expect("no panic") = Some(id(JOBS));
+        end_some(&client).await;
+        let report = waiting.wait().await;
+        assert_eq!(report.state, JobState::Failed);
+        assert!(report.errors[0].contains("cannot be read back"), "{:?}", report.errors);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn jobs_of_an_earlier_process_may_have_been_posted_although_the_clock_was_set_back() {
+    runtime().block_on(async {
+        // Submitted an hour from now, and later.
+        let submitted = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs_f64() + 3600.0;
+        let stored = |number: usize| {
+            let spec = spec("ok");
+            ClientOperation::Insert(ClientJob {
+                id: id(number),
+                service: spec.service,
+                task: spec.task,
+                target: "any".to_owned(),
+                body: bytes::Bytes::from_static(b"{}"),
+                timeout: 7200,
+                submitted: submitted + number as f64 / 1000.0,
+                deadline: submitted + 7200.0,
+                state: ClientState::New,
+                dispatched: Vec::new(),
+                started: Vec::new(),
+                completed: Vec::new(),
+                errors: Vec::new(),
+                finished: None,
+            })
+        };
+        let mut store = MemoryClientStore::default();
+        let operations: Vec<_> = (0..JOBS).map(stored).collect();
+        assert!(store.apply(&operations).expect("memory").iter().all(Result::is_ok));
+        let (client, _) = client_with(store);
+        // It waits in the database.
+        assert_eq!(client.cancel(id(JOBS - 1), "tester", None).await, Ok(true));
+        let cancelling = ClientJobFilter { state: Some(ClientState::Cancelling), ..ClientJobFilter::default() };
+        let jobs = client.jobs(cancelling).await.expect("the client runs").expect("they can be read");
+        assert_eq!(jobs.len(), 1, "whoever has it is told");
         client.stop().await;
     });
 }
