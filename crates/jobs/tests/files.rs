@@ -541,3 +541,20 @@ fn a_database_that_somebody_replaces_is_used_as_it_is() {
     assert!(folder.path().join("jobs.db-noted").exists());
     assert_eq!(store.unfinished(None, 9).expect("a query").jobs.len(), 3);
 }
+
+#[test]
+fn unfinished_jobs_outlive_a_new_database_that_cannot_be_made_at_first() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    assert_eq!(store.apply(&[client_insert(1), client_insert(2)]), Ok(vec![Ok(()), Ok(())]));
+    store.settle().expect("space");
+    std::fs::remove_file(&path).expect("it is there");
+    let begun = folder.path().join("jobs.db.begun");
+    std::fs::create_dir(&begun).expect("a folder in the way");
+    assert!(store.apply(&[client_insert(3)]).is_err(), "no new one can be made");
+    assert!(store.apply(&[client_insert(3)]).is_err(), "as before");
+    std::fs::remove_dir(&begun).expect("it is empty");
+    assert_eq!(store.apply(&[client_insert(3)]), Ok(vec![Ok(())]));
+    assert_eq!(store.unfinished(None, 9).expect("a query").jobs.len(), 3);
+}
