@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
 
 /// Where a job is, as its worker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -169,6 +169,12 @@ pub struct WorkerJobFilter {
     pub client: Option<Identity>,
     /// This job only.
     pub uuid: Option<JobId>,
+}
+
+impl Paged for WorkerJob {
+    fn request_bytes(&self) -> usize {
+        self.body.len()
+    }
 }
 
 /// A worker's job database.

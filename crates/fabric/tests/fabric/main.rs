@@ -6,6 +6,7 @@ mod connection;
 mod decision;
 mod failures;
 mod questions;
+mod refill;
 mod restart;
 mod roles;
 mod support;

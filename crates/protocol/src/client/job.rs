@@ -526,6 +526,11 @@ impl Job {
         sends.chain(patience).fold(self.request.deadline, Instant::min)
     }
 
+    /// Whether it waits for its first POST.
+    pub(super) fn waits_for_post(&self) -> bool {
+        self.stored && self.posts == 0 && !self.in_flight && self.cancel.is_none()
+    }
+
     /// Whether a POST of it may have reached a worker.
     pub(super) fn may_be_taken(&self) -> bool {
         self.posts > self.refusals || self.may_be_posted

@@ -79,6 +79,8 @@ pub struct Client {
     config: ClientConfig,
     /// Each by itself: a map that grows copies what is in it, and a backlog is large.
     jobs: HashMap<JobId, Box<Job>>,
+    /// Bytes of their requests.
+    held_bytes: usize,
     waiting: VecDeque<JobId>,
     in_flight: usize,
     timers: Timers<JobId>,
@@ -108,6 +110,7 @@ impl Client {
         Self {
             config,
             jobs: HashMap::new(),
+            held_bytes: 0,
             waiting: VecDeque::new(),
             in_flight: 0,
             timers: Timers::default(),
@@ -138,7 +141,7 @@ impl Client {
             return;
         }
         self.timers.set(job.clone(), request.deadline);
-        self.jobs.insert(job.clone(), Box::new(Job::new(request.clone())));
+        self.insert(Box::new(Job::new(request.clone())));
         self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
     }
 
@@ -223,7 +226,7 @@ impl Client {
             self.in_flight += 1;
             job.in_flight = true;
         }
-        self.jobs.insert(id.clone(), job);
+        self.insert(job);
         if cancelled {
             self.restore_cancel(now, &id, errors);
         }
@@ -249,15 +252,20 @@ impl Client {
         self.post_waiting(now);
     }
 
-    /// A new job that the store has already and that was never posted.
-    pub fn submit_stored(&mut self, now: Instant, request: JobRequest) {
+    /// A new job that the store has already and that was never posted. It is posted behind the next input, or the call of
+    /// [`Client::timeout`] that has to follow: one that is cancelled first never leaves.
+    pub fn submit_stored(&mut self, request: JobRequest) {
         let id = request.job.clone();
         let mut job = Box::new(Job::new(request));
         job.stored = true;
         self.timers.set(id.clone(), job.request.deadline);
-        self.jobs.insert(id.clone(), job);
+        self.insert(job);
         self.waiting.push_back(id);
-        self.post_waiting(now);
+    }
+
+    fn insert(&mut self, job: Box<Job>) {
+        self.held_bytes += job.request.body.len();
+        self.jobs.insert(job.request.job.clone(), job);
     }
 
     /// A message came from the broker.
@@ -383,6 +391,11 @@ impl Client {
     /// Unfinished jobs.
     pub fn unfinished(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// Bytes of the requests of all unfinished jobs.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// The questions of an unfinished job that wait for an answer, with who asks.
@@ -513,6 +526,7 @@ impl Client {
         let Some(mut job) = self.jobs.remove(id) else {
             return;
         };
+        self.held_bytes -= job.request.body.len();
         if self.jobs.is_empty() {
             // Nobody waits for a word any more.
             self.silent_since = None;

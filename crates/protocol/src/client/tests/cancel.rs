@@ -227,3 +227,31 @@ fn a_worker_that_was_away_to_the_deadline_is_named_as_vanished() {
     let outcome = bench.after(60.0).outcome.expect("the end");
     assert_eq!(outcome.missing, [(name("a"), Lost::Expired), (name("b"), Lost::Vanished)]);
 }
+
+#[test]
+fn a_job_that_comes_back_from_the_store_to_be_cancelled_is_never_sent() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "all");
+    bench.client.submit_stored(request);
+    let did = bench.cancel("1", "not any more");
+    assert_eq!((did.sent, did.outcome.map(|outcome| outcome.state)), (Vec::new(), Some(JobState::Cancelled)));
+    assert!(bench.after(0.0).sent.is_empty());
+    let request = bench.request("2", "all");
+    bench.client.submit_stored(request);
+    assert_eq!(bench.after(0.0).sent.len(), 1, "one that is not cancelled is posted");
+}
+
+#[test]
+fn jobs_that_end_while_there_is_no_connection_leave_nothing_behind() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    for number in 0..10_000 {
+        let job = number.to_string();
+        let request = bench.request(&job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(&job)), Ok(()));
+        bench.cancel(&job, "not any more");
+    }
+    assert_eq!((bench.client.unfinished(), bench.client.held_bytes()), (0, 0));
+    assert!(bench.client.waiting.len() < 2000, "{} ids wait", bench.client.waiting.len());
+}
