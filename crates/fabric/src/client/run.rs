@@ -366,7 +366,7 @@ impl Run {
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                if self.backlog.takes(self.machine.unfinished()) {
+                if self.backlog.takes(self.machine.held()) {
                     self.backlog.push(request.job.clone(), request.deadline);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
@@ -471,6 +471,9 @@ impl Run {
             ClientNote::UnexpectedWorker(job, worker) => {
                 warn!("client {client}: worker {worker} answered for job {job}, which it was not given");
             }
+            ClientNote::CancelNotStored { job, error } => {
+                error!("client {client}: job {job} is cancelled, but that could not be stored: {error}");
+            }
             ClientNote::WorkerAway(job) => info!("client {client}: a worker of job {job} is away"),
         }
     }
@@ -488,7 +491,7 @@ impl Run {
                 return;
             }
             after = end;
-            if Backlog::is_enough(self.machine.unfinished()) {
+            if Backlog::is_enough(self.machine.held()) {
                 return self.backlog.left_by_last_process(after, SystemClock::now());
             }
         }

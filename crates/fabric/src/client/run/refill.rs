@@ -75,7 +75,7 @@ impl Run {
 
     /// Reads jobs back that wait in the database, if it is time.
     pub(super) fn refill(&mut self, now: Instant) {
-        let Some(what) = self.backlog.read(now, self.machine.unfinished()) else { return };
+        let Some(what) = self.backlog.read(now, self.machine.held()) else { return };
         let inbox = self.inbox.clone();
         let reading = what.clone();
         let before = SystemClock::steady_unix();
