@@ -26,7 +26,8 @@ pub trait Operation: Send + 'static {
     /// About how many bytes it holds; queues and batches are bounded by it.
     fn bytes(&self) -> usize;
 
-    /// Whether it begins a job. Whoever begins one is told when it is not stored; all other changes have happened already.
+    /// Whether it begins a job, or the run of one. Whoever begins one is told when it is not stored, and does not do it; all other
+    /// changes have happened already.
     fn begins_a_job(&self) -> bool;
 }
 

@@ -449,7 +449,7 @@ impl Run {
 
     /// What the machine holds.
     fn held(&self) -> Held {
-        Held { jobs: self.machine.unfinished(), bytes: self.machine.held_bytes() }
+        Held { jobs: self.machine.held(), bytes: self.machine.held_bytes() }
     }
 
     /// Tells whoever follows a job.
@@ -479,6 +479,9 @@ impl Run {
             ClientNote::UnknownJob(job) => debug!("client {client}: a message about job {job}, which is not active"),
             ClientNote::UnexpectedWorker(job, worker) => {
                 warn!("client {client}: worker {worker} answered for job {job}, which it was not given");
+            }
+            ClientNote::CancelNotStored { job, error } => {
+                error!("client {client}: job {job} is cancelled, but that could not be stored: {error}");
             }
             ClientNote::WorkerAway(job) => info!("client {client}: a worker of job {job} is away"),
         }

@@ -88,6 +88,11 @@ impl MemoryWorkerStore {
                 row.set(Course::advance(id, row.course(), *state, *at)?);
                 Ok(())
             }
+            WorkerOperation::Answered { id } => {
+                let row = self.table.known(id)?;
+                row.set(Course::answered(id, row.course())?);
+                Ok(())
+            }
             WorkerOperation::Finish { id, state, at, payload } => {
                 let row = self.table.known(id)?;
                 row.set(Course::finish(id, row.course(), *state, *at)?);
