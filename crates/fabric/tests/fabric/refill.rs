@@ -189,7 +189,7 @@ fn jobs_whose_ends_a_full_disk_keeps_from_being_stored_do_not_begin_again() {
         let read = switches.read.load(Ordering::SeqCst);
         end_some(&client).await;
         eventually("it was tried", async || switches.failed.load(Ordering::SeqCst) >= 3).await;
-        assert_eq!(unfinished(&client).await, JOBS - ENDED);
+        eventually("all of them have ended", async || unfinished(&client).await == JOBS - ENDED).await;
         assert_eq!(switches.read.load(Ordering::SeqCst), read, "rows that say too little are not read");
         let watched = client.watch(id(1)).await.map(|watched| watched.is_some());
         assert_eq!(watched, Err(LookUpError::Store(StoreError::Query(QueryError::Behind))));
