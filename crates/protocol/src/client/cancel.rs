@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Client;
+use super::{CANCELLING_MAX, Client};
 use super::job::{Cancel, Job, JobState, Lost, Written};
 use super::output::{ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, Outcome};
 use crate::body::{self, CancelBody, Dispatched};
@@ -26,6 +26,22 @@ pub const CANCEL_ANSWER_MAX: Duration = Duration::from_secs(60);
 const CANCELS_MIN: u32 = 3;
 
 impl Client {
+    /// Unfinished jobs.
+    pub fn unfinished(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Bytes of the requests of all unfinished jobs.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Unfinished jobs that take the place of others: not those that are being cancelled, which may wait for workers that are
+    /// away until their deadline, but for those of them beyond [`CANCELLING_MAX`].
+    pub fn held(&self) -> usize {
+        self.jobs.len() - self.cancelling.min(CANCELLING_MAX)
+    }
+
     /// Cancels a job. `text` says who wanted that, when and why: see [`body::cancel_text`]. It is written down before anybody is
     /// told, as a process after this one would go on with the job. Then one that cannot be anywhere ends; else its workers are
     /// told, again and again until they confirm it or its deadline has passed, across restarts of this process. Its caller is

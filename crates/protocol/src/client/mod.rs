@@ -404,22 +404,6 @@ impl Client {
         self.outputs.pop_front()
     }
 
-    /// Unfinished jobs.
-    pub fn unfinished(&self) -> usize {
-        self.jobs.len()
-    }
-
-    /// Bytes of the requests of all unfinished jobs.
-    pub fn held_bytes(&self) -> usize {
-        self.held_bytes
-    }
-
-    /// Unfinished jobs that take the place of others: not those that are being cancelled, which may wait for workers that are
-    /// away until their deadline, but for those of them beyond [`CANCELLING_MAX`].
-    pub fn held(&self) -> usize {
-        self.jobs.len() - self.cancelling.min(CANCELLING_MAX)
-    }
-
     /// The questions of an unfinished job that wait for an answer, with who asks.
     pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
         self.jobs.get(job).map_or(&[], |job| job.open_questions())
