@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{CANCELLING_MAX, Client};
 use super::job::{Cancel, Job, JobState, Lost, Written};
 use super::output::{ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, Outcome};
+use super::{CANCELLING_MAX, Client};
 use crate::body::{self, CancelBody, Dispatched};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName};
