@@ -1,26 +1,19 @@
 //! Standard output carries data, standard error everything else.
 
-mod document;
-
 use std::borrow::Cow;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use norfab_fabric::client::{JobReport, WorkerReport};
 use norfab_protocol::body::{Event, Resource};
 use norfab_protocol::client::{JobState, Lost};
-use norfab_protocol::{Identity, ResultView};
-use serde_json::Value;
-
-use document::Document;
+use norfab_protocol::{Identity, TaskResult};
+use serde_json::{Map, Value, json};
 
 /// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
-    keep_error(write_line(&mut std::io::stdout().lock(), text));
-}
-
-fn keep_error(written: std::io::Result<()>) {
+    let written = write_line(&mut std::io::stdout().lock(), text);
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
@@ -105,22 +98,18 @@ pub fn json_line(value: &Value) {
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
 /// only stand in texts.
 pub fn plain_json(text: String) -> String {
-    if !text.contains(steers_in_json) {
+    let steers = |character: char| matches!(character, '\u{7f}'..='\u{9f}');
+    if !text.contains(steers) {
         return text;
     }
     text.chars().fold(String::with_capacity(text.len()), |mut plain, character| {
-        if steers_in_json(character) {
+        if steers(character) {
             plain.push_str(&format!("\\u{:04x}", u32::from(character)));
         } else {
             plain.push(character);
         }
         plain
     })
-}
-
-/// Terminals obey it, and the grammar of JSON allows it as it is.
-fn steers_in_json(character: char) -> bool {
-    matches!(character, '\u{7f}'..='\u{9f}')
 }
 
 /// Blanks between two columns.
@@ -232,14 +221,26 @@ pub fn names(names: &[Identity]) -> String {
 
 /// What a job returned, as one document.
 pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
-    serde_json::to_value(Document::new(service, task, report)).expect("what can be written has been read before")
+    let results: Map<String, Value> =
+        report.results().iter().map(|(worker, result)| (worker.to_string(), result_document(result))).collect();
+    json!({
+        "uuid": report.id,
+        "service": service,
+        "task": task,
+        "status": state(report.state),
+        "errors": report.errors,
+        "results": results,
+    })
 }
 
-/// The same on standard output, without a copy of what workers returned.
-pub fn report(service: &str, task: &str, report: &JobReport) {
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    let written = Document::new(service, task, report).write(&mut out);
-    keep_error(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
+/// A result as it is; one that is nested too deeply for a document has its JSON as text.
+fn result_document(result: &TaskResult) -> Value {
+    serde_json::to_value(result).unwrap_or_else(|_| {
+        let text = Value::from(result.result.get());
+        let mut document = json!(TaskResult { result: TaskResult::default().result, ..result.clone() });
+        document["result"] = text;
+        document
+    })
 }
 
 /// What is to be said on standard error of a worker's result.
@@ -256,7 +257,7 @@ pub enum Said {
 /// What workers returned, for people. What is for standard error comes back.
 pub fn results(report: &JobReport) -> Vec<Said> {
     let mut said = Vec::new();
-    for (worker, result) in report.views() {
+    for (worker, result) in report.results() {
         let value = result.value().unwrap_or_else(|| result.result.get().into());
         if !(result.failed && value.is_null()) {
             line(&format!("{worker}:"));
@@ -264,12 +265,12 @@ pub fn results(report: &JobReport) -> Vec<Said> {
         }
         let lines = result.messages.iter().flat_map(|message| message.lines());
         said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
-        match report.workers.get(worker) {
+        match report.workers.get(&worker) {
             Some(WorkerReport::Missing(Lost::Expired)) => {
                 said.push(Said::Error(format!("worker {worker} returned no result in time; it may still be at work")));
             }
-            _ if result.failed => said.push(Said::Error(with_errors(worker, " failed", &result))),
-            _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(worker, "", &result))),
+            _ if result.failed => said.push(Said::Error(with_errors(&worker, " failed", &result))),
+            _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(&worker, "", &result))),
             _ => {}
         }
     }
@@ -277,7 +278,7 @@ pub fn results(report: &JobReport) -> Vec<Said> {
 }
 
 /// What happened to a worker's task, and its errors.
-fn with_errors(worker: &Identity, happened: &str, result: &ResultView<'_>) -> String {
+fn with_errors(worker: &Identity, happened: &str, result: &TaskResult) -> String {
     let lines: Vec<_> = result.errors.iter().flat_map(|error| error.lines()).map(printable).collect();
     match &lines[..] {
         [] => format!("worker {worker}{happened} and gives no reason"),
@@ -304,8 +305,6 @@ pub fn state(state: JobState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -337,9 +336,9 @@ mod tests {
     fn several_lines_of_an_error_stay_together() {
         let worker = Identity::parse("w1").expect("a name");
         let of = |errors: &[&str]| {
-            let mut result = ResultView::failed(norfab_protocol::ResultStatus::Error, "");
+            let mut result = TaskResult::failed(norfab_protocol::ResultStatus::Error, "");
             result.errors = errors.iter().map(|error| (*error).to_owned()).collect();
-            with_errors(worker, " failed", &result)
+            with_errors(&worker, " failed", &result)
         };
         assert_eq!(of(&[]), "worker w1 failed and gives no reason");
         assert_eq!(of(&["no"]), "worker w1 failed: no");

@@ -6,7 +6,6 @@
 mod backlog;
 mod figure;
 mod idle;
-mod large;
 mod load;
 mod machine;
 mod memory;
@@ -91,55 +90,6 @@ const FIGURES: &[Figure] = &[
         limit: None,
     },
     Figure { name: "backlog_rss", unit: "MB", better: Better::Lower, measure: backlog::resident, limit: None },
-    Figure {
-        name: "large_result_seconds",
-        unit: "s",
-        better: Better::Lower,
-        measure: large::text_seconds,
-        limit: None,
-    },
-    Figure {
-        name: "large_result_peak_worker",
-        unit: "MB",
-        better: Better::Lower,
-        measure: large::text_peak_worker,
-        limit: None,
-    },
-    Figure {
-        name: "large_result_peak_broker",
-        unit: "MB",
-        better: Better::Lower,
-        measure: large::text_peak_broker,
-        limit: None,
-    },
-    Figure {
-        name: "large_result_peak_client",
-        unit: "MB",
-        better: Better::Lower,
-        measure: large::text_peak_client,
-        limit: None,
-    },
-    Figure {
-        name: "large_table_seconds",
-        unit: "s",
-        better: Better::Lower,
-        measure: large::table_seconds,
-        limit: None,
-    },
-    Figure {
-        name: "large_table_peak_worker",
-        unit: "MB",
-        better: Better::Lower,
-        measure: large::table_peak_worker,
-        limit: None,
-    },
-    Figure {
-        name: "large_table_peak_command",
-        unit: "MB",
-        better: Better::Lower,
-        measure: large::table_peak_command,
-        limit: None,
-    },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];
 

@@ -270,7 +270,7 @@ impl Follower {
 
     fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {
         if global.json {
-            printer::report(&words.service, &words.task, report);
+            printer::json(&printer::report_document(&words.service, &words.task, report));
             // The document has the words of the wire.
             if report.state == JobState::Failed && report.workers.is_empty() {
                 job_errors(&words.service, &words.workers, report).iter().for_each(|error| self.voice.error(error));
@@ -284,7 +284,7 @@ impl Follower {
                 Said::Message(text) => self.voice.information(&text),
             }
         }
-        let errors: Vec<String> = report.views().into_values().flat_map(|result| result.errors).collect();
+        let errors: Vec<String> = report.results().values().flat_map(|result| result.errors.clone()).collect();
         if let Some(hint) = typing_hint(&words.arguments, &errors) {
             self.voice.information(&format!("hint: {hint}"));
         }
