@@ -4,6 +4,7 @@
 mod cancel;
 mod crash;
 mod demo;
+mod failures;
 mod files;
 mod health;
 mod help;

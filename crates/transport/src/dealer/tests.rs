@@ -20,7 +20,7 @@ fn a_link_goes_on_when_the_system_has_no_more_threads_and_connects_when_it_has()
     use crate::router::Router;
     use crate::{LinkOptions, RouterLink};
 
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
     let listen = |endpoint: &str| {
         let options = || RouterOptions { link: link.clone(), ..RouterOptions::default() };
@@ -65,7 +65,7 @@ fn connections_that_another_peer_takes_are_made_anew_ever_later_unless_they_last
     use crate::options::RouterOptions;
     use crate::router::Router;
 
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
     let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
     let mut router = Router::bind(&context, "tcp://127.0.0.1:*", options).expect("a router");

@@ -22,7 +22,7 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
     }
     let retention = site.retention()?;
     let now = SystemClock::unix();
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut code = Code::Ok;
     let mut forgotten_soon = false;
     for file in &files {
@@ -50,6 +50,7 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
             Err(failure) => {
                 code = Code::Failed;
                 printer::error(&failure.text);
+                failed.push(json!({ "file": file.display().to_string(), "error": failure.text }));
             }
         }
     }
@@ -61,6 +62,7 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
         ));
     }
     if global.json {
+        rows.append(&mut failed);
         printer::json(&Value::Array(rows));
     } else if !rows.is_empty() {
         printer::table(&["file", "role", "name", "imported", "events", "known", "unfinished", "unreadable"], &rows);
