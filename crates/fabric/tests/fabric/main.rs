@@ -5,6 +5,8 @@ mod cancel;
 mod connection;
 mod decision;
 mod failures;
+mod hooked;
+mod many;
 mod questions;
 mod refill;
 mod restart;
