@@ -11,6 +11,7 @@ mod questions;
 mod refill;
 mod restart;
 mod roles;
+mod standing;
 mod support;
 mod unreadable;
 mod waiting;

@@ -14,6 +14,7 @@ mod prompt;
 mod questions;
 mod refusals;
 mod run;
+mod stuck_disk;
 mod support;
 mod up;
 mod worker;
