@@ -244,6 +244,15 @@ pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
     })
 }
 
+/// The same on standard output, with what went wrong.
+pub fn report(service: &str, task: &str, report: &JobReport, failure: Option<&Failure>) {
+    let mut document = report_document(service, task, report);
+    if let Some(failure) = failure {
+        failure.put_into(&mut document);
+    }
+    json(&document);
+}
+
 /// A result as it is; one that is nested too deeply for a document has its JSON as text.
 fn result_document(result: &TaskResult) -> Value {
     serde_json::to_value(result).unwrap_or_else(|_| {

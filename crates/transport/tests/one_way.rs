@@ -78,7 +78,7 @@ fn a_local_broker_that_hears_nothing_any_more_is_left() {
     let (mut broker, _) = listener.accept().unwrap();
     shake_hands(&mut broker, "ROUTER", "");
     let end = Instant::now() + PATIENCE;
-    let mut until = |dealer: &mut Dealer, wanted: LinkStatus| {
+    let until = |dealer: &mut Dealer, wanted: LinkStatus| {
         let mut heard = Vec::new();
         while dealer.next_status() != Some(wanted.clone()) {
             assert!(Instant::now() < end, "never {wanted:?}");

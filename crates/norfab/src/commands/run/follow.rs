@@ -274,11 +274,8 @@ impl Follower {
 
     fn show(&self, global: &Global, words: &RunArgs, report: &JobReport, code: Code) {
         if global.json {
-            let mut document = printer::report_document(&words.service, &words.task, report);
-            if code != Code::Ok {
-                self.failure(code, words, report).put_into(&mut document);
-            }
-            printer::json(&document);
+            let failure = (code != Code::Ok).then(|| self.failure(code, words, report));
+            printer::report(&words.service, &words.task, report, failure.as_ref());
             return;
         }
         for said in printer::results(report) {
