@@ -18,7 +18,7 @@ use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Rout
 use serde_json::{Map, Value, json};
 
 /// Longest that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")

@@ -173,6 +173,8 @@ impl Client {
                 let named = matches!(job.request.target, Target::Text(_));
                 job.next_post = Some(if named { at } else { at + RETURN_TIME });
             }
+            // Nothing that was asked on the connection before is answered any more.
+            (job.around, job.unanswered_rounds) = (None, 0);
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);
         }
@@ -580,8 +582,8 @@ impl Client {
     }
 }
 
-/// How often a job is posted again to one worker that did not take it.
-pub const POSTS_MAX: u32 = 8;
+/// How often a job is posted again that a worker was asked for and had no room for, or stopped.
+pub const NO_ROOM_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests;
