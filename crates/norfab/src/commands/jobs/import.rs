@@ -56,9 +56,10 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
     }
     if forgotten_soon && global.quiet == 0 {
         printer::warning(&format!(
-            "some of these jobs ended more than {} days ago and will be forgotten: a larger jobs.retention_days in \
-             inventory.yaml keeps them",
-            retention.age_max.as_secs() / 86_400
+            "some of these jobs ended more than {} days ago and will be forgotten: a larger jobs.retention_days in {} keeps \
+             them",
+            retention.age_max.as_secs() / 86_400,
+            site.inventory_name()
         ));
     }
     if global.json {
