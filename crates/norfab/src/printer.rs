@@ -11,15 +11,21 @@ use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::{Identity, TaskResult};
 use serde_json::{Map, Value, json};
 
+use crate::exit::Failure;
+
 /// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
     let written = write_line(&mut std::io::stdout().lock(), text);
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
-        // The first one says what is wrong.
-        OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        keep_output_error(error);
     }
+}
+
+/// Keeps an error of standard output for [`take_output_error`]. The first one says what is wrong.
+pub fn keep_output_error(error: std::io::Error) {
+    OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
 }
 
 /// Why a line could not be written to standard output.
@@ -93,6 +99,11 @@ pub fn json(value: &Value) {
 /// A document on one line.
 pub fn json_line(value: &Value) {
     line(&plain_json(value.to_string()));
+}
+
+/// What went wrong, for programs: on one line, as roles that go on print lines.
+pub fn failure(failure: &Failure) {
+    line(&plain_json(serde_json::to_string(&failure.document()).expect("texts and a number can be written")));
 }
 
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
@@ -233,6 +244,15 @@ pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
     })
 }
 
+/// The same on standard output, with what went wrong.
+pub fn report(service: &str, task: &str, report: &JobReport, failure: Option<&Failure>) {
+    let mut document = report_document(service, task, report);
+    if let Some(failure) = failure {
+        failure.put_into(&mut document);
+    }
+    json(&document);
+}
+
 /// A result as it is; one that is nested too deeply for a document has its JSON as text.
 fn result_document(result: &TaskResult) -> Value {
     serde_json::to_value(result).unwrap_or_else(|_| {
@@ -266,15 +286,30 @@ pub fn results(report: &JobReport) -> Vec<Said> {
         let lines = result.messages.iter().flat_map(|message| message.lines());
         said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
         match report.workers.get(&worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => {
-                said.push(Said::Error(format!("worker {worker} returned no result in time; it may still be at work")));
-            }
+            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(&worker))),
             _ if result.failed => said.push(Said::Error(with_errors(&worker, " failed", &result))),
             _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(&worker, "", &result))),
             _ => {}
         }
     }
     said
+}
+
+/// What is said of each worker that failed or returned nothing, and the errors of all of them as they came.
+pub fn failures(report: &JobReport) -> (Vec<String>, Vec<String>) {
+    let (mut texts, mut errors) = (Vec::new(), Vec::new());
+    for (worker, result) in report.results().into_iter().filter(|(_, result)| result.failed) {
+        texts.push(match report.workers.get(&worker) {
+            Some(WorkerReport::Missing(Lost::Expired)) => late(&worker),
+            _ => with_errors(&worker, " failed", &result),
+        });
+        errors.extend(result.errors);
+    }
+    (texts, errors)
+}
+
+fn late(worker: &Identity) -> String {
+    format!("worker {worker} returned no result in time; it may still be at work")
 }
 
 /// What happened to a worker's task, and its errors.

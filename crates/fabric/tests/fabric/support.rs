@@ -80,7 +80,7 @@ pub struct Fabric {
 
 impl Fabric {
     pub fn start() -> Self {
-        let context = Context::new().expect("a context");
+        let context = Context::new();
         let keys = KeyPair::generate();
         let broker = broker(&context, &keys, "tcp://127.0.0.1:*");
         let endpoint = broker.endpoint().to_owned();
