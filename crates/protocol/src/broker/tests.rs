@@ -4,6 +4,8 @@ use super::*;
 use crate::frame::Command;
 use serde_json::Value;
 
+mod cancel;
+
 struct Bench {
     broker: Broker,
     now: Instant,

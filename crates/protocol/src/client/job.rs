@@ -494,12 +494,12 @@ impl Job {
         if self.request.waits { self.named_workers() } else { Vec::new() }
     }
 
-    /// The POST for a target.
-    pub(super) fn post_to(&self, now: Instant, target: Target) -> ClientMessage {
+    /// The POST for a target. `again`: it may not be the first.
+    pub(super) fn post_to(&self, now: Instant, target: Target, again: bool) -> ClientMessage {
         let left = self.request.deadline.saturating_duration_since(now);
         // One that is sent at once says it with its time-out.
-        let is_late = left + SENT_AT_ONCE < self.request.timeout;
-        let body = if is_late { body::with_remaining(&self.request.body, left) } else { self.request.body.clone() };
+        let remaining = (left + SENT_AT_ONCE < self.request.timeout).then_some(left);
+        let body = body::posted_as(&self.request.body, remaining, again);
         ClientMessage {
             command: ClientCommand::Post,
             service: self.request.service.clone(),

@@ -31,8 +31,13 @@ impl Worker {
             }
             return;
         }
+        if let Some(text) = self.withdrawn.get(&client, &job) {
+            let refusal = text.clone();
+            self.refuse_unknown(client, job, refusal, false);
+            return;
+        }
         if self.stopping {
-            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity));
+            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity), true);
             return;
         }
         if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
@@ -44,7 +49,7 @@ impl Worker {
                 self.config.jobs_max,
                 self.config.jobs_bytes_max
             );
-            self.refuse_unknown(client, job, reason);
+            self.refuse_unknown(client, job, reason, true);
             return;
         }
         let head: JobRequestHead = match body::decode("a job request", &body) {
@@ -86,8 +91,8 @@ impl Worker {
     }
 
     /// Refuses a job that cannot be taken now, unless it was taken before: the answer to its repeated POST is its state.
-    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String) {
-        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal } });
+    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String, retry: bool) {
+        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal, retry } });
     }
 
     pub(super) fn accept(&mut self, client: Identity, job: JobId) {
@@ -230,10 +235,14 @@ impl Worker {
 
     pub(super) fn delete(&mut self, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
-        let CancelBody { reason, text } = body::decode("a cancellation", &body).unwrap_or_default();
+        let cancel: CancelBody = body::decode("a cancellation", &body).unwrap_or_default();
+        let CancelBody { reason, text, ends, client: owner } = cancel;
         let text = text.map(body::bounded_cancel_text);
-        let why = Abandoned::Cancelled { by: client.clone(), reason: reason.map(body::bounded_cancel_text), text };
         let Some(active) = self.jobs.get_mut(&job) else {
+            if ends {
+                let text = text.unwrap_or_else(|| format!("cancelled by {client}"));
+                self.withdrawn.insert(owner.as_ref().unwrap_or(&client), &job, text);
+            }
             // Its result, or that it is not known here: either tells the client that nothing runs.
             self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToCancel });
             return;
@@ -241,6 +250,7 @@ impl Worker {
         if active.cancelled.is_some() {
             return;
         }
+        let why = Abandoned::Cancelled { by: client, reason: reason.map(body::bounded_cancel_text), text };
         match active.phase {
             Phase::Running => {
                 active.cancelled = Some(why.clone());

@@ -153,6 +153,8 @@ pub enum Asked {
     ToRun {
         /// Why, if it is not known.
         refusal: String,
+        /// Whether another worker may take it.
+        retry: bool,
     },
 }
 

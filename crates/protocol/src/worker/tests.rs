@@ -4,6 +4,7 @@ use super::*;
 use crate::frame::Command;
 
 mod starts;
+mod withdrawn;
 
 struct Bench {
     worker: Worker,
