@@ -67,10 +67,11 @@ impl Broker {
         self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
 
-    pub(super) fn refuse_target(&mut self, now: Instant, client: &Identity, request: ClientMessage) {
+    /// Nobody gets a request. `registered`: whom it is for is registered, and its connection is being made anew, or takes nothing.
+    pub(super) fn refuse_target(&mut self, now: Instant, client: &Identity, request: ClientMessage, registered: bool) {
         let ClientMessage { command, service, target, job, .. } = request;
         let asks = matches!(command, ClientCommand::Post | ClientCommand::Get);
-        let expected = asks && self.is_expected(now, &service, &target);
+        let expected = asks && (registered || self.is_expected(now, &service, &target));
         let retry = expected.then_some(true);
         let target = echo(target.as_str().as_bytes());
         // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
@@ -108,7 +109,7 @@ impl Broker {
                     if poster.first {
                         self.undispatched.insert(&client, &request.job, ());
                     }
-                    self.refuse_target(at, &client, request);
+                    self.refuse_target(at, &client, request, !tried.is_empty());
                     return;
                 }
             }
@@ -126,7 +127,11 @@ impl Broker {
         let cancels = request.command == ClientCommand::Delete;
         let holders = cancels.then_some(holders);
         let tells_absent = tells_unreached || request.command == ClientCommand::Get;
-        let absent = if tells_absent { self.absent(at, &request.target) } else { Vec::new() };
+        let mut absent = if tells_absent { self.absent(at, &request.target) } else { Vec::new() };
+        if request.command == ClientCommand::Get {
+            // Registered, and most likely about to be back, or to be found gone.
+            absent.extend(unreached.iter().cloned());
+        }
         let body = Dispatched {
             run: Some(self.config.seed as u32),
             young: self.is_young(at),

@@ -417,7 +417,7 @@ impl Broker {
             if poster.first {
                 self.undispatched.insert(&client, &request.job, ());
             }
-            self.refuse_target(now, &client, request);
+            self.refuse_target(now, &client, request, false);
             return;
         }
         let any = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;

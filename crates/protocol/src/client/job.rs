@@ -232,6 +232,8 @@ pub(super) struct Job {
     turned_away: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
     pub(super) to_come: BTreeSet<Identity>,
+    /// Those of them that were registered when the job was handed on: they are among its workers, whatever becomes of them.
+    pub(super) unreached: BTreeSet<Identity>,
     /// Workers that were away when they were last asked for.
     pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
@@ -283,6 +285,7 @@ impl Job {
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
             to_come: BTreeSet::new(),
+            unreached: BTreeSet::new(),
             away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
@@ -381,7 +384,8 @@ impl Job {
     }
 
     /// Workers that the broker was asked for with this target, does not know and does not expect any more are none of the job's:
-    /// it is as if they had been unknown from the beginning. Who has the job then; `None`: nothing changes.
+    /// it is as if they had been unknown from the beginning. One that was registered then is named as lost. Who has the job then;
+    /// `None`: nothing changes.
     pub(super) fn give_up_absent(
         &mut self,
         target: &str,
@@ -396,12 +400,15 @@ impl Job {
             asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
         };
         let gone: BTreeSet<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
-        let left = self.dispatched.iter().flatten().filter(|worker| !gone.contains(*worker));
-        let left: Vec<Identity> = left.cloned().collect();
+        let stays = |worker: &&Identity| !gone.contains(*worker) || self.unreached.contains(*worker);
+        let left: Vec<Identity> = self.dispatched.iter().flatten().filter(stays).cloned().collect();
         if gone.is_empty() || left.is_empty() {
             return None;
         }
         self.to_come.retain(|worker| !gone.contains(worker));
+        for worker in gone.intersection(&self.unreached) {
+            self.lost.insert(worker.clone(), Lost::Unreached);
+        }
         self.set_dispatched(Some(left.clone()));
         Some(left)
     }

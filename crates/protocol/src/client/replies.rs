@@ -128,9 +128,12 @@ impl Client {
             }
         }
         // Who is expected is asked for until it is there, and gets the job then.
+        // So is who is registered but was not reached: its connection is being made anew.
         let mut waited_for = Vec::new();
-        for worker in absent.into_iter().chain(job.waited_for()) {
-            if !workers.contains(&worker) && !unreached.contains(&worker) {
+        let some_unreached = !unreached.is_empty();
+        job.unreached.extend(unreached.iter().cloned());
+        for worker in absent.into_iter().chain(unreached).chain(job.waited_for()) {
+            if !workers.contains(&worker) && !job.has_completed(&worker) {
                 job.away.insert(worker.clone());
                 job.to_come.insert(worker.clone());
                 waited_for.push(worker.to_string());
@@ -144,11 +147,6 @@ impl Client {
         }
         job.refusal = None;
         job.set_dispatched(Some(workers.clone()));
-        for worker in unreached {
-            if !workers.contains(&worker) && !job.has_completed(&worker) {
-                job.lose(worker, Lost::Unreached);
-            }
-        }
         // A 404 is the worker's word from now on, not part of a round.
         job.around = None;
         job.next_post = None;
@@ -159,7 +157,8 @@ impl Client {
         self.set_timer(id);
         if !waited_for.is_empty() {
             let names = waited_for.join(", ");
-            self.update(id.clone(), JobUpdate::Waits(format!("not registered at the moment: {names}")));
+            let why = if some_unreached { "not registered or not reached" } else { "not registered" };
+            self.update(id.clone(), JobUpdate::Waits(format!("{why} at the moment: {names}")));
         }
         self.update(id.clone(), JobUpdate::Dispatched(workers));
         if !self.complete_if_done(now, id) {
