@@ -337,3 +337,21 @@ fn what_was_confirmed_goes_into_the_database_when_the_thread_has_nothing_to_do()
     }
     writer.close();
 }
+
+#[test]
+fn whoever_prunes_beside_an_owner_waits_for_what_it_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let (writer, confirmed) = in_file(path.clone());
+    let ended = [(worker_insert(1), None), (finish(1, WorkerState::Completed, b"{}"), Some(1))];
+    writer.try_submit(ended.into()).expect("room");
+    assert!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome.is_ok());
+    let held = hold(&writer);
+    let mut other = SqliteWorkerStore::open_beside(&path).expect("a database");
+    assert_eq!(other.wait_for_owner(Duration::from_millis(50)), Ok(false), "it has it in its journal only");
+    drop(held);
+    assert_eq!(other.wait_for_owner(PATIENCE), Ok(true));
+    let all = Retention { jobs_max: 0, ..Retention::default() };
+    assert_eq!(other.prune(&all, NOW).expect("a step").jobs, 1);
+    assert_eq!(other.wait_for_owner(PATIENCE), Ok(true), "there is nothing to wait for");
+}

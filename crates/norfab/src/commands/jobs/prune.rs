@@ -1,6 +1,7 @@
 //! `norfab jobs prune`: forgets finished jobs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::{FILE_NAME, Schema, SqliteStore};
@@ -11,6 +12,10 @@ use crate::args::{Global, PruneArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::Site;
+
+/// How long the owner of a database has to bring into it what it noted: one that is idle does so after a tenth of a second, one on a
+/// full disk not at all.
+const OWNER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Prunes the databases of this client's names, and of workers where that is asked for. One that cannot be pruned keeps no other
 /// back, and is exit code 1.
@@ -59,6 +64,8 @@ pub fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Fail
 fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> Result<(Pruned, u64), StoreError> {
     // Beside its owner, which may be at work.
     let mut store = SqliteStore::<S>::open_beside(path)?;
+    // What has ended a moment ago is not there yet. Where it does not come, the next time has it.
+    store.wait_for_owner(OWNER_PATIENCE)?;
     let now = SystemClock::unix();
     let before = store.ids()?.len() as u64;
     let mut all = Pruned::default();
