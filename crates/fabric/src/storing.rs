@@ -37,7 +37,7 @@ pub(crate) struct Storing<S: ?Sized + Store + 'static, Token> {
     pruning: Pruning,
 }
 
-impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
+impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Token> {
     pub(crate) fn new(who: String, writer: StoreWriter<S, Token>, now: Instant) -> Self {
         if let Some(aside) = writer.set_aside() {
             warn!("{who}: {aside}");

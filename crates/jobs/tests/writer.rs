@@ -320,6 +320,8 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(writer.statistics().failed, 1);
+    let late = confirmed.recv_timeout(PATIENCE).expect("it is confirmed once more");
+    assert_eq!((late.token, late.outcome), (stored, Ok(())));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, Phase, START_AGAIN, Worker};
+use super::{ActiveJob, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
 };
@@ -25,9 +25,11 @@ impl Worker {
         if let Some(active) = self.jobs.get_mut(&job) {
             // Somebody else asks too, who may need the word that the job was taken.
             active.fabric &= active.client == client;
-            // The 201 of a job that is being stored comes when it is.
-            if active.phase != Phase::Storing {
-                self.accept(client, job);
+            match &active.phase {
+                // The 201 of a job that is being stored comes when it is.
+                Phase::Storing => {}
+                Phase::Unstored { .. } => self.reply_active(client, &job),
+                _ => self.accept(client, job),
             }
             return;
         }
@@ -154,31 +156,47 @@ impl Worker {
         }
     }
 
+    /// A result is stored, and sent then. One that cannot be stored is sent all the same: who waits for it has it, and who comes back
+    /// for it is answered from memory until it is stored.
     pub(super) fn result_stored(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
-        let Some(active) = self.jobs.remove(&job) else {
+        let Some(mut active) = self.jobs.remove(&job) else {
             return;
         };
-        let Phase::Finishing { reply, event } = active.phase else {
-            self.jobs.insert(job, active);
-            return;
+        let (reply, event) = match active.phase {
+            Phase::Finishing { reply, event } => (reply, event),
+            // It is stored now, or the store has no such job and never will.
+            Phase::Unstored { reply } if !matches!(outcome, Err(StoreFailure::Failed(_))) => {
+                self.unstored_bytes -= reply.len();
+                return;
+            }
+            _ => {
+                self.jobs.insert(job, active);
+                return;
+            }
         };
         self.bytes -= active.body.len();
+        let mut keeps = false;
         if let Err(failure) = outcome {
+            keeps =
+                matches!(failure, StoreFailure::Failed(_)) && self.unstored_bytes + reply.len() <= UNSTORED_BYTES_MAX;
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
                 StoreFailure::Refused(error) | StoreFailure::Failed(error) => error,
             };
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
-        if active.fabric {
-            // The result that it gets unasked is all that the last event would announce.
-            if !active.spoke {
-                self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
-            }
-            self.reply(active.client, job, Status::OK, reply);
-        } else {
-            self.reply(active.client.clone(), job.clone(), Status::OK, reply);
-            self.send_event(active.client, job, event, Class::Data);
+        // The result that a client of ours gets unasked is all that the last event would announce.
+        if active.fabric && !active.spoke {
+            self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
+        }
+        self.reply(active.client.clone(), job.clone(), Status::OK, reply.clone());
+        if !active.fabric {
+            self.send_event(active.client.clone(), job.clone(), event, Class::Data);
+        }
+        if keeps {
+            self.unstored_bytes += reply.len();
+            (active.body, active.phase) = (Bytes::new(), Phase::Unstored { reply });
+            self.jobs.insert(job, active);
         }
         self.start_jobs(now);
     }
@@ -216,6 +234,10 @@ impl Worker {
             Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
                 self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
             }
+            Phase::Unstored { reply } => {
+                let reply = reply.clone();
+                self.reply(client, job.clone(), Status::OK, reply);
+            }
         }
     }
 
@@ -247,6 +269,9 @@ impl Worker {
             self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToCancel });
             return;
         };
+        if matches!(active.phase, Phase::Unstored { .. }) {
+            return self.reply_active(client, &job);
+        }
         if active.cancelled.is_some() {
             return;
         }
@@ -263,7 +288,7 @@ impl Worker {
             }
             Phase::Storing => active.cancelled = Some(why),
             // Its result is on its way.
-            Phase::Finishing { .. } => {}
+            Phase::Finishing { .. } | Phase::Unstored { .. } => {}
         }
     }
 

@@ -37,6 +37,9 @@ pub const QUESTIONS_MAX: usize = 128;
 /// anything about that sooner.
 pub const START_AGAIN: Duration = Duration::from_secs(1);
 
+/// Most bytes of results that could not be stored and are answered from memory: what the store keeps of them as well.
+const UNSTORED_BYTES_MAX: usize = 64 << 20;
+
 /// Most jobs that are remembered as cancelled before they came: up to 1.5 KB each.
 const WITHDRAWN_MAX: usize = 4096;
 
@@ -92,6 +95,10 @@ enum Phase {
         reply: Bytes,
         event: Bytes,
     },
+    /// Its result was sent and could not be stored: who asks is answered from here until it is.
+    Unstored {
+        reply: Bytes,
+    },
 }
 
 #[derive(Debug)]
@@ -139,6 +146,8 @@ pub struct Worker {
     start_again_at: Option<Instant>,
     /// Bytes of the requests of all unfinished jobs.
     bytes: usize,
+    /// Bytes of the results that could not be stored.
+    unstored_bytes: usize,
     connected: bool,
     outputs: VecDeque<WorkerOutput>,
     counters: WorkerCounters,
@@ -162,6 +171,7 @@ impl Worker {
             running: 0,
             start_again_at: None,
             bytes: 0,
+            unstored_bytes: 0,
             connected: false,
             outputs: VecDeque::new(),
             counters: WorkerCounters::default(),
@@ -412,7 +422,7 @@ impl Worker {
         match active.phase {
             Phase::Starting | Phase::Running => self.running -= 1,
             Phase::Queued | Phase::Storing => self.queue.retain(|queued| queued != job),
-            Phase::Finishing { .. } => return,
+            Phase::Finishing { .. } | Phase::Unstored { .. } => return,
         }
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
@@ -440,7 +450,8 @@ impl Worker {
 
     /// Jobs that run or whose result is being stored.
     pub fn unfinished(&self) -> usize {
-        self.jobs.values().filter(|job| !matches!(job.phase, Phase::Queued)).count()
+        let is_open = |job: &&ActiveJob| !matches!(job.phase, Phase::Queued | Phase::Unstored { .. });
+        self.jobs.values().filter(is_open).count()
     }
 
     /// Jobs that run.

@@ -4,6 +4,7 @@ use super::*;
 use crate::frame::Command;
 
 mod starts;
+mod unstored;
 mod withdrawn;
 
 struct Bench {

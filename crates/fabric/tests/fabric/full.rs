@@ -1,0 +1,109 @@
+//! What a worker says of its jobs while its disk is full.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use norfab_jobs::{
+    MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
+    WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore,
+};
+use norfab_protocol::JobId;
+use norfab_protocol::frame::Status;
+use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
+use norfab_service::{NoInput, Task, TaskContext};
+use norfab_transport::RouterLink;
+use serde_json::json;
+
+use crate::decision::{Bench, service};
+use crate::support::runtime;
+
+/// What a test does to a store, and sees of it.
+#[derive(Default)]
+struct Switches {
+    full: AtomicBool,
+    ended: AtomicUsize,
+}
+
+struct Switched(MemoryWorkerStore, Arc<Switches>);
+
+impl Store for Switched {
+    type Operation = WorkerOperation;
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
+        if self.1.full.load(Ordering::SeqCst) {
+            return Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") });
+        }
+        let ends = operations.iter().filter(|one| matches!(one, WorkerOperation::Finish { .. })).count();
+        self.1.ended.fetch_add(ends, Ordering::SeqCst);
+        self.0.apply(operations)
+    }
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.0.prune(retention, now)
+    }
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        self.0.tidy()
+    }
+    fn set_aside(&self) -> Option<&SetAside> {
+        self.0.set_aside()
+    }
+}
+
+impl WorkerStore for Switched {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        self.0.unfinished(after, limit)
+    }
+    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
+        self.0.job(id)
+    }
+    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
+        self.0.result(id)
+    }
+    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
+        self.0.list(filter)
+    }
+    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
+        self.0.statistics()
+    }
+}
+
+fn next_status(bench: &mut Bench) -> Status {
+    loop {
+        if let WorkerMessage::Response(reply) = bench.next() {
+            return reply.status;
+        }
+    }
+}
+
+#[test]
+fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_again() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let of_task = Arc::clone(&switches);
+        let task = Task::new("t", "Fills the disk.", move |_: TaskContext, NoInput {}| {
+            of_task.full.store(true, Ordering::SeqCst);
+            async { Ok(json!("done")) }
+        });
+        let of_store = Arc::clone(&switches);
+        let mut bench = Bench::with(service(task), |options| {
+            options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+        });
+        bench.expect_ready();
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
+        let delivery = || Delivery {
+            client: norfab_protocol::Identity::parse("c").expect("a name"),
+            job: JobId::parse("1").expect("a name"),
+            body: json!({ "task": "t" }).to_string().into(),
+        };
+        for again in [BrokerToWorker::Get, BrokerToWorker::Post, BrokerToWorker::Delete] {
+            bench.router.try_send(b"w1", &again(delivery()).encode()).expect("room");
+            assert_eq!(next_status(&mut bench), Status::OK, "nothing else is known of it in the database");
+        }
+        assert_eq!(switches.ended.load(Ordering::SeqCst), 0);
+        switches.full.store(false, Ordering::SeqCst);
+        crate::support::eventually("it is stored by itself", async || switches.ended.load(Ordering::SeqCst) == 1).await;
+        bench.router.try_send(b"w1", &BrokerToWorker::Get(delivery()).encode()).expect("room");
+        assert_eq!(next_status(&mut bench), Status::OK);
+    });
+}
