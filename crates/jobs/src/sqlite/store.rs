@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use norfab_protocol::name::JobId;
 use rusqlite::{Connection, Row, params};
@@ -37,9 +36,6 @@ const SETTLED_OPERATIONS: usize = 256;
 
 /// Bytes of the journal after which the database takes all that is noted.
 const SETTLED_BYTES: u64 = JOURNAL_BYTES_MAX / 4;
-
-/// How often it is looked whether another process has brought into the database what it had noted.
-const BESIDE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The tables of a kind of store, and its rules.
 pub trait Schema: Sized + Send + 'static {
@@ -213,11 +209,11 @@ impl<S: Schema> SqliteStore<S> {
         self.database.plan(S::TABLES, retention, now).map_err(|error| self.database.error(error))
     }
 
-    /// For a store that was opened beside its owner: waits until the database has what the owner had noted when this is called,
-    /// which it brings there by itself when it has nothing else to do or enough has gathered. Whoever changes the database and does
-    /// not wait does so without the last that happened. `false`: it was not there within `patience`.
-    pub fn wait_for_owner(&mut self, patience: Duration) -> Result<bool, StoreError> {
-        let Some(path) = self.beside.clone() else { return Ok(true) };
+    /// For a store that was opened beside its owner: the number of the last change that the owner has noted and the database does
+    /// not have. The owner brings it there by itself, when it has nothing else to do or enough has gathered. Whoever changes the
+    /// database and does not wait for that ([`SqliteStore::has_noted`]) does so without the last that happened.
+    pub fn noted_by_owner(&mut self) -> Result<Option<u64>, StoreError> {
+        let Some(path) = self.beside.clone() else { return Ok(None) };
         let Database { connection, .. } = &self.database;
         let last = (|| {
             statement(connection, "BEGIN IMMEDIATE").map_err(|error| self.database.error(error))?;
@@ -227,14 +223,12 @@ impl<S: Schema> SqliteStore<S> {
             // It can fail only where nothing was begun.
             drop(statement(connection, "ROLLBACK"));
         }
-        let Some(last) = last? else { return Ok(true) };
-        for _ in 0..patience.div_duration_f64(BESIDE_INTERVAL).ceil() as u64 {
-            if mark(&self.database)?.applied >= last {
-                return Ok(true);
-            }
-            std::thread::sleep(BESIDE_INTERVAL);
-        }
-        Ok(mark(&self.database)?.applied >= last)
+        last
+    }
+
+    /// Whether the database has the change of this number, and all before it.
+    pub fn has_noted(&self, number: u64) -> Result<bool, StoreError> {
+        Ok(mark(&self.database)?.applied >= number)
     }
 
     /// The ids of all jobs, the first stored first. What is no id is left out.
