@@ -29,15 +29,18 @@ pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
     let mut site = Site::load_worked_in(global)?;
     let (name, folder, details) = found(&site, &id)?;
     if details.job.state.is_final() {
-        return Ok(tell(global, &details.job, &returned(&details.job), Standing::Known));
+        return Ok(tell(global, &details.job, &returned(&details.job), Standing::Elsewhere));
     }
     let Some(slot) = site.take_slot(&name)? else {
         return elsewhere(global, site, &name, &folder, details.job, &words).await;
     };
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &name, false)?;
-    let Cancelled { problems, missing, standing } = own(&site, &slot, &id, &words).await?;
+    let Cancelled { problems, missing, mut standing } = own(&site, &slot, &id, &words).await?;
     drop(slot);
     let job = stored(&folder, &id)?.map_or(details.job, |details| details.job);
+    if job.state != ClientState::Cancelling && !job.state.is_final() {
+        standing = Standing::NotWritten;
+    }
     for problem in problems {
         printer::warning(&printer::printable(&problem));
     }
@@ -57,10 +60,10 @@ fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails),
 /// How it stands with a cancellation that not every worker has confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// Nothing more is to be said than the job says itself.
-    Known,
-    /// It was not taken: the job database did not answer.
-    NotTaken,
+    /// Another command has the job, and writes down what becomes of it.
+    Elsewhere,
+    /// The job database has not taken it.
+    NotWritten,
     /// It is written down, and no broker was reached.
     Unreached,
     /// It is written down and under way.
@@ -81,7 +84,7 @@ struct Cancelled {
 async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> Result<Cancelled, Failure> {
     // Whoever cancels a job does not mean to start others.
     let client = site.start_client_that_sends_no_jobs(slot)?;
-    let mut cancelled = Cancelled { problems: Vec::new(), missing: Vec::new(), standing: Standing::NotTaken };
+    let mut cancelled = Cancelled { problems: Vec::new(), missing: Vec::new(), standing: Standing::NotWritten };
     let done = async {
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
         client.cancel(id.clone(), &who(), words.reason.clone()).await.map_err(Failure::failed)?;
@@ -175,11 +178,11 @@ async fn elsewhere(
     tokio::time::timeout(words.wait, ended).await.unwrap_or(Ok(()))?;
     connected.client.stop().await;
     if job.state.is_final() {
-        return Ok(tell(global, &job, &returned(&job), Standing::Known));
+        return Ok(tell(global, &job, &returned(&job), Standing::Elsewhere));
     }
     let silent = job.dispatched.iter().filter(|worker| !job.completed.contains(worker));
     let missing: Vec<(Identity, Lost)> = silent.map(|worker| (worker.clone(), Lost::CancelUnanswered)).collect();
-    Ok(tell(global, &job, &standings(&job, &missing), Standing::Known))
+    Ok(tell(global, &job, &standings(&job, &missing), Standing::Elsewhere))
 }
 
 /// Workers that returned a result of a job that has ended. Of the others it is not written down what they said.
@@ -207,20 +210,28 @@ fn pending(job: &ClientJob, standing: Standing) -> String {
         job.id
     );
     match standing {
-        Standing::NotTaken => {
-            "the cancellation was not taken: the job database did not answer in time, try again".to_owned()
+        Standing::NotWritten => {
+            "the cancellation is not written down, as the job database has not taken it, and ends with this \
+                                 command: try again"
+                .to_owned()
         }
         Standing::Unreached => format!("nobody was told of the cancellation, as no broker was reached; {delivered}"),
-        Standing::Known | Standing::UnderWay => format!("not every worker has confirmed the cancellation; {delivered}"),
+        Standing::Elsewhere if job.state != ClientState::Cancelling => format!(
+            "job {} has not ended: another command waits for it and has not heard of the cancellation, of which nothing is written \
+             down; Ctrl-C in that command cancels it, too",
+            job.id
+        ),
+        Standing::Elsewhere | Standing::UnderWay => {
+            format!("not every worker has confirmed the cancellation; {delivered}")
+        }
     }
 }
 
 fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing: Standing) -> Code {
     let missing: Vec<_> = workers.iter().filter(|(_, standing)| *standing != CONFIRMED).collect();
-    let ended = job.state == ClientState::Cancelled && missing.is_empty();
-    let under_way = matches!(job.state, ClientState::Cancelled | ClientState::Cancelling) && !ended;
+    let cancelled = matches!(job.state, ClientState::Cancelled | ClientState::Cancelling);
     // Of a final one nothing is delivered any more.
-    let pending = (under_way && !job.state.is_final()).then(|| pending(job, standing));
+    let pending = (!job.state.is_final()).then(|| pending(job, standing));
     if global.json {
         printer::json(&json!({
             "uuid": job.id,
@@ -231,34 +242,25 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
             "workers": workers,
             "pending": pending,
         }));
-    } else if ended || under_way {
+    } else if cancelled {
         let text = job.errors.first().map(|text| printer::printable(text).into_owned()).unwrap_or_default();
         printer::line(&format!("job {}: {text}", job.id));
     }
-    if ended {
-        return Code::Ok;
-    }
-    if under_way {
-        for (worker, standing) in &missing {
-            printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
-        }
-        if let Some(pending) = &pending {
-            printer::warning(pending);
-        }
-        return Code::TimedOut;
-    }
-    if job.state.is_final() {
+    if job.state.is_final() && !cancelled {
         printer::error(&format!("job {} has ended already: {}", job.id, job.state));
         return Code::Failed;
     }
-    printer::error(&match standing {
-        Standing::Known => format!(
-            "job {} has not ended: another command waits for it and has not heard of the cancellation, of which nothing is written \
-             down; Ctrl-C in that command cancels it, too",
-            job.id
-        ),
-        standing => self::pending(job, standing),
-    });
+    if job.state.is_final() && missing.is_empty() {
+        return Code::Ok;
+    }
+    for (worker, standing) in &missing {
+        printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
+    }
+    match pending {
+        Some(pending) if cancelled => printer::warning(&pending),
+        Some(pending) => printer::error(&pending),
+        None => {}
+    }
     Code::TimedOut
 }
 

@@ -111,6 +111,27 @@ fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
 }
 
 #[test]
+fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_the_job() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    worker.signal(Signal::STOP);
+    let ended = lab.run(&["cancel", &id, "--wait", "1s"]);
+    worker.signal(Signal::CONT);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.stdout.contains("cancelled by "), "that command has written it down: {ended:?}");
+    assert!(
+        ended.stderr.contains("warning: worker filesharing-worker-1: cancelled, but the worker has not confirmed it")
+    );
+    let run = run.end();
+    assert_eq!(run.code, Some(1), "{run:?}");
+}
+
+#[test]
 fn a_job_that_nobody_ever_had_ends_at_once_and_never_runs() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);
