@@ -225,6 +225,12 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         self.put_query(true, Box::new(query))
     }
 
+    /// As [`Self::try_query`], for who can use what is there: the query is told whether that is all, or changes that have happened
+    /// are missing because they could not be stored.
+    pub fn try_query_telling(&self, query: impl FnOnce(&mut S, bool) + Send + 'static) -> Result<(), QueryError> {
+        self.put_query(false, Box::new(query))
+    }
+
     fn put_query(&self, wants_whole: bool, run: RunQuery<S>) -> Result<(), QueryError> {
         let mut queue = self.shared.lock();
         queue.accepts_query()?;

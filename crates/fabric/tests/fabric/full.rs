@@ -66,6 +66,35 @@ impl WorkerStore for Switched {
     }
 }
 
+/// A worker whose disk is full when so many of its tasks have begun; each returns so many bytes then.
+fn bench(switches: &Arc<Switches>, tasks: usize, bytes: usize) -> Bench {
+    let begun = Arc::new(tokio::sync::Barrier::new(tasks));
+    let of_task = Arc::clone(switches);
+    let task = Task::new("t", "Fills the disk.", move |_: TaskContext, NoInput {}| {
+        let (begun, switches) = (Arc::clone(&begun), Arc::clone(&of_task));
+        async move {
+            begun.wait().await;
+            switches.full.store(true, Ordering::SeqCst);
+            Ok(json!("x".repeat(bytes)))
+        }
+    });
+    let of_store = Arc::clone(switches);
+    let mut bench = Bench::with(service(task), |options| {
+        options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+    });
+    bench.expect_ready();
+    bench
+}
+
+fn tell(bench: &mut Bench, command: impl Fn(Delivery) -> BrokerToWorker, job: &str) {
+    let delivery = Delivery {
+        client: norfab_protocol::Identity::parse("c").expect("a name"),
+        job: JobId::parse(job).expect("a name"),
+        body: json!({ "task": "t" }).to_string().into(),
+    };
+    bench.router.try_send(b"w1", &command(delivery).encode()).expect("room");
+}
+
 fn next_status(bench: &mut Bench) -> Status {
     loop {
         if let WorkerMessage::Response(reply) = bench.next() {
@@ -78,32 +107,37 @@ fn next_status(bench: &mut Bench) -> Status {
 fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_again() {
     runtime().block_on(async {
         let switches = Arc::new(Switches::default());
-        let of_task = Arc::clone(&switches);
-        let task = Task::new("t", "Fills the disk.", move |_: TaskContext, NoInput {}| {
-            of_task.full.store(true, Ordering::SeqCst);
-            async { Ok(json!("done")) }
-        });
-        let of_store = Arc::clone(&switches);
-        let mut bench = Bench::with(service(task), |options| {
-            options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
-        });
-        bench.expect_ready();
+        let mut bench = bench(&switches, 1, 10);
         bench.post("1", "t");
         assert_eq!(next_status(&mut bench), Status::ACCEPTED);
         assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
-        let delivery = || Delivery {
-            client: norfab_protocol::Identity::parse("c").expect("a name"),
-            job: JobId::parse("1").expect("a name"),
-            body: json!({ "task": "t" }).to_string().into(),
-        };
         for again in [BrokerToWorker::Get, BrokerToWorker::Post, BrokerToWorker::Delete] {
-            bench.router.try_send(b"w1", &again(delivery()).encode()).expect("room");
+            tell(&mut bench, again, "1");
             assert_eq!(next_status(&mut bench), Status::OK, "nothing else is known of it in the database");
         }
         assert_eq!(switches.ended.load(Ordering::SeqCst), 0);
         switches.full.store(false, Ordering::SeqCst);
         crate::support::eventually("it is stored by itself", async || switches.ended.load(Ordering::SeqCst) == 1).await;
-        bench.router.try_send(b"w1", &BrokerToWorker::Get(delivery()).encode()).expect("room");
+        tell(&mut bench, BrokerToWorker::Get, "1");
         assert_eq!(next_status(&mut bench), Status::OK);
+    });
+}
+
+#[test]
+fn of_a_job_whose_end_is_in_no_database_and_not_in_memory_nobody_is_told_that_it_runs() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = bench(&switches, 2, 40 << 20);
+        for job in ["1", "2"] {
+            bench.post(job, "t");
+        }
+        let answers = [(); 4].map(|()| next_status(&mut bench));
+        assert_eq!(answers.iter().filter(|status| **status == Status::OK).count(), 2, "{answers:?}");
+        // One of them is kept, the other one is more than the bound. What is looked up is answered in order.
+        for job in ["1", "2", "unknown"] {
+            tell(&mut bench, BrokerToWorker::Get, job);
+        }
+        let answers = [(); 2].map(|()| next_status(&mut bench));
+        assert_eq!(answers, [Status::OK, Status::NOT_FOUND]);
     });
 }
