@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use norfab_jobs::{WorkerJob, WorkerOperation, WorkerState};
+use norfab_jobs::{QueryError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
 use norfab_protocol::worker::{
     Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
@@ -68,8 +68,10 @@ impl Run {
 
     pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
         let inbox = self.inbox.clone();
-        let asked = self.storing.ask(move |store| {
+        let asked = self.storing.ask(move |store, is_whole| {
             inbox.push([match store.result(&job) {
+                // The end of the job may be among what is missing: no answer is better than that it runs. Its client asks again.
+                Ok(Some((_, None))) if !is_whole => StoreAnswer::Unreadable { job, error: QueryError::Behind.into() },
                 Ok(found) => {
                     let loaded = found.map(|(_, payload)| LoadedJob { payload });
                     StoreAnswer::Loaded { job, client, asked, loaded }

@@ -5,6 +5,7 @@ mod cancel;
 mod connection;
 mod decision;
 mod failures;
+mod full;
 mod hooked;
 mod many;
 mod questions;

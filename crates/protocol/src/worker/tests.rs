@@ -4,6 +4,8 @@ use super::*;
 use crate::frame::Command;
 
 mod starts;
+mod unstored;
+mod withdrawn;
 
 struct Bench {
     worker: Worker,
