@@ -14,6 +14,8 @@ use crate::world::{Occurrence, Peer, World, trace};
 /// The broker's process.
 pub struct BrokerNode {
     machine: Option<Broker>,
+    /// Counts the processes.
+    pub process: u64,
     /// Words that requests went on, until something else is said to a client.
     held: Vec<Outgoing>,
     /// It remembers no choices: see [`crate::Plant::ForgetChoices`].
@@ -23,13 +25,14 @@ pub struct BrokerNode {
 impl BrokerNode {
     /// One that runs.
     pub fn new(seed: u64) -> Self {
-        let mut node = Self { machine: None, held: Vec::new(), forgets: false };
+        let mut node = Self { machine: None, process: 0, held: Vec::new(), forgets: false };
         node.restart(seed);
         node
     }
 
     /// Begins, knowing nobody.
     pub fn restart(&mut self, seed: u64) {
+        self.process += 1;
         self.machine = Some(Broker::new(BrokerConfig {
             seed,
             remembered_jobs_max: if self.forgets { 0 } else { BrokerConfig::default().remembered_jobs_max },
@@ -81,6 +84,9 @@ impl World {
 
     fn drain_broker(&mut self) {
         loop {
+            if self.strikes(None) {
+                return;
+            }
             let Some(output) = self.broker.machine.as_mut().and_then(Broker::poll_output) else { return };
             match output {
                 BrokerOutput::Send(outgoing) => match outgoing.purpose {

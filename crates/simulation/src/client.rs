@@ -149,26 +149,26 @@ impl World {
             let again = !cancelled && (job.dispatched.is_empty() || job.state == JobState::Submitting);
             let state = if again { JobState::New } else { job.state };
             self.watch.restored(&job.request.job, state, &job.dispatched, job.request.deadline);
-            if let Some(machine) = &mut self.clients[index].machine {
-                machine.restore(now, job);
-            }
+            let Some(machine) = &mut self.clients[index].machine else { return };
+            machine.restore(now, job);
             self.drain_client(index);
         }
     }
 
     pub(crate) fn crash_client(&mut self, index: usize) -> bool {
-        let written = self.random.bool();
+        let late = self.random.bool();
         let client = &mut self.clients[index];
         if client.machine.take().is_none() {
             return false;
         }
         client.management_open = 0;
-        client.wire.forget();
-        for (operation, _) in client.writer.crash() {
-            if written {
-                // Whether it is refused does not matter: nobody is there to be told.
-                client.rows.apply(client.clock, &operation).ok();
-            }
+        client.wire.forget(late);
+        // The disk has any part of what was handed over, in its order.
+        let mut items = client.writer.crash();
+        items.truncate(self.random.usize(..=items.len()));
+        for (operation, _) in items {
+            // Whether it is refused does not matter: nobody is there to be told.
+            self.write_of_client(index, &operation).ok();
         }
         true
     }
@@ -264,23 +264,36 @@ impl World {
             return;
         }
         let now = self.agenda.now();
+        // The disk has all of a batch before anybody hears of it.
+        let mut confirmed = Vec::new();
         for (operation, token) in self.clients[index].writer.take_batch() {
             if self.plant == Some(Plant::LoseResults) && matches!(operation, ClientStoreOperation::Result { .. }) {
                 continue;
             }
-            if let ClientStoreOperation::Progress(Progress { state: JobState::Cancelling, job, .. }) = &operation {
-                self.watch.cancellation_stored(job);
-            }
-            let client = &mut self.clients[index];
-            let outcome = client.rows.apply(client.clock, &operation);
-            if let (Some(token), Some(machine)) = (token, &mut client.machine) {
-                machine.stored(now, token, outcome);
-                self.drain_client(index);
-            } else if let Err(error) = outcome {
-                self.watch.fail(format!("the store of client {index} refused: {error}: {operation:?}"));
+            let outcome = self.write_of_client(index, &operation);
+            match token {
+                Some(token) => confirmed.push((token, outcome)),
+                None => {
+                    if let Err(error) = outcome {
+                        self.watch.fail(format!("the store of client {index} refused: {error}: {operation:?}"));
+                    }
+                }
             }
         }
+        for (token, outcome) in confirmed {
+            let Some(machine) = &mut self.clients[index].machine else { return };
+            machine.stored(now, token, outcome);
+            self.drain_client(index);
+        }
         self.drain_client(index);
+    }
+
+    fn write_of_client(&mut self, index: usize, operation: &ClientStoreOperation) -> Result<(), String> {
+        if let ClientStoreOperation::Progress(Progress { state: JobState::Cancelling, job, .. }) = operation {
+            self.watch.cancellation_stored(job);
+        }
+        let client = &mut self.clients[index];
+        client.rows.apply(client.clock, operation)
     }
 
     pub(crate) fn answer(&mut self, index: usize, process: u64, job: &JobId, worker: &Identity, question: String) {
@@ -297,6 +310,9 @@ impl World {
 
     fn drain_client(&mut self, index: usize) {
         loop {
+            if self.strikes(Some(Peer::Client(index))) {
+                return;
+            }
             let client = &mut self.clients[index];
             let Some(output) = client.machine.as_mut().and_then(Client::poll_output) else { break };
             match output {

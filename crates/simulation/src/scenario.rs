@@ -45,6 +45,17 @@ pub enum Role {
     Worker,
 }
 
+/// Which way messages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From a peer to the broker.
+    ToBroker,
+    /// From the broker to a peer.
+    ToPeer,
+    /// Both.
+    Both,
+}
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -62,8 +73,12 @@ pub enum Fault {
     FreezeWorker(usize, Duration),
     /// The wall clock of a host is set on or back by so many seconds.
     StepClock(Role, usize, i64),
-    /// Nothing that the broker says arrives at a worker for this time; what the worker says does.
-    StallWorker(usize, Duration),
+    /// Nothing arrives in a direction for this time, on a connection that stays.
+    Stall(Role, usize, Direction, Duration),
+    /// The network between a peer and the broker is cut for this time, and the connection with it.
+    Cut(Role, usize, Duration),
+    /// The same between the broker and everybody.
+    CutAll(Duration),
 }
 
 /// Everything that a seed decides beforehand.
@@ -89,6 +104,10 @@ pub struct Scenario {
     pub full_per_mille: u32,
     /// How often of 1,000 a worker's store cannot write down that a job starts.
     pub unwritten_starts_per_mille: u32,
+    /// How often of 10,000 a process ends between two of its outputs, or between two of its messages.
+    pub strikes_per_10000: u32,
+    /// Whether that happens to the broker, too.
+    pub strikes_broker: bool,
 }
 
 impl Scenario {
@@ -122,9 +141,9 @@ impl Scenario {
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..=255) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u16(1..512) };
         let mut faults = Vec::new();
-        for kind in (0..8).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..9).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -136,13 +155,24 @@ impl Scenario {
                     4 => Fault::CrashBroker(away),
                     6 => {
                         let seconds = if random.bool() { 3600 } else { -3600 };
-                        match random.bool() {
-                            true => Fault::StepClock(Role::Client, random.usize(..clients), seconds),
-                            false => Fault::StepClock(Role::Worker, random.usize(..workers), seconds),
-                        }
+                        let (role, index) = someone(random, clients, workers);
+                        Fault::StepClock(role, index, seconds)
                     }
                     5 => Fault::FreezeWorker(random.usize(..workers), away),
-                    _ => Fault::StallWorker(random.usize(..workers), away),
+                    7 => {
+                        let (role, index) = someone(random, clients, workers);
+                        let direction = match random.u8(..3) {
+                            0 => Direction::ToBroker,
+                            1 => Direction::ToPeer,
+                            _ => Direction::Both,
+                        };
+                        Fault::Stall(role, index, direction, away)
+                    }
+                    _ if random.u8(..4) == 0 => Fault::CutAll(away),
+                    _ => {
+                        let (role, index) = someone(random, clients, workers);
+                        Fault::Cut(role, index, away)
+                    }
                 };
                 // Half of them strike while a job is on its way, where most can go wrong.
                 let at = if random.bool() {
@@ -165,6 +195,8 @@ impl Scenario {
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
+            strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
+            strikes_broker: random.bool(),
         }
     }
 
@@ -172,11 +204,10 @@ impl Scenario {
     pub fn steps_clocks(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock(..)))
     }
+}
 
-    /// Whether the broker's process ends in it: it forgets which jobs went where.
-    pub fn loses_broker(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::CrashBroker(_)))
-    }
+fn someone(random: &mut fastrand::Rng, clients: usize, workers: usize) -> (Role, usize) {
+    if random.bool() { (Role::Client, random.usize(..clients)) } else { (Role::Worker, random.usize(..workers)) }
 }
 
 /// A random time, shorter ones more often.

@@ -42,10 +42,11 @@ impl<Item> Writer<Item> {
         std::mem::take(&mut self.batch)
     }
 
-    /// The process ends. Returns the batch in hand, which the disk may have or not.
+    /// The process ends. Returns all that was handed over and is not confirmed, of which the disk may have any first part.
     pub fn crash(&mut self) -> Vec<Item> {
-        self.waiting.clear();
-        std::mem::take(&mut self.batch)
+        let mut items = std::mem::take(&mut self.batch);
+        items.extend(self.waiting.drain(..));
+        items
     }
 }
 

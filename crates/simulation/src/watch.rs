@@ -58,6 +58,8 @@ pub struct Counts {
     pub second_workers: u64,
     /// Faults that happened.
     pub faults: u64,
+    /// Processes that ended between two of their outputs.
+    pub strikes: u64,
     /// Messages that arrived.
     pub messages: u64,
 }
@@ -72,6 +74,7 @@ impl Counts {
         self.cancellations += other.cancellations;
         self.second_workers += other.second_workers;
         self.faults += other.faults;
+        self.strikes += other.strikes;
         self.messages += other.messages;
     }
 }
@@ -81,9 +84,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
+            "{} faults and {} ends between two outputs, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.messages, self.starts, self.second_workers, self.cancellations
+            self.faults, self.strikes, self.messages, self.starts, self.second_workers, self.cancellations
         )
     }
 }
@@ -100,7 +103,8 @@ pub struct Watch {
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
-    loses_broker: bool,
+    /// It forgot then which jobs went where.
+    broker_was_lost: bool,
     steps_clocks: bool,
     /// What does not hold.
     pub broken: Option<String>,
@@ -109,9 +113,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a run. `loses_broker`: some promises need a broker that remembers. `steps_clocks`: others need to know across a
-    /// restart how much time has passed.
-    pub fn new(now: Instant, loses_broker: bool, steps_clocks: bool) -> Self {
+    /// Watches a run. `steps_clocks`: some promises need to know across a restart how much time has passed.
+    pub fn new(now: Instant, steps_clocks: bool) -> Self {
         Self {
             jobs: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -120,7 +123,7 @@ impl Watch {
             stored_results: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
-            loses_broker,
+            broker_was_lost: false,
             steps_clocks,
             broken: None,
             counts: Counts::default(),
@@ -130,6 +133,11 @@ impl Watch {
     /// Notes that something does not hold.
     pub fn fail(&mut self, what: String) {
         self.broken.get_or_insert(what);
+    }
+
+    /// The broker's process ends. Some promises need one that remembers.
+    pub fn broker_lost(&mut self) {
+        self.broker_was_lost = true;
     }
 
     /// Something went wrong, or right again.
@@ -308,7 +316,7 @@ impl Watch {
         }
         let without: Vec<&Identity> = posted.difference(&results).collect();
         if outcome.state == JobState::Completed
-            && (!outcome.missing.is_empty() || !without.is_empty() && !self.loses_broker)
+            && (!outcome.missing.is_empty() || !without.is_empty() && !self.broker_was_lost)
         {
             let without = format!("{without:?} {:?}", outcome.missing);
             self.fail(format!("job {job} completed without {without}"));
@@ -324,7 +332,7 @@ impl Watch {
             .map(|((_, worker), at)| (worker.clone(), *at))
             .collect();
         for (worker, at) in stored {
-            let counted = !self.loses_broker || outcome.missing.iter().any(|(missing, _)| *missing == worker);
+            let counted = !self.broker_was_lost || outcome.missing.iter().any(|(missing, _)| *missing == worker);
             let quiet_since = at.max(self.disturbed).max(alive_since);
             if counted && !results.contains(&worker) && quiet_since + patience <= now {
                 self.fail(format!(
@@ -354,7 +362,7 @@ impl Watch {
             self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
-            if self.loses_broker {
+            if self.broker_was_lost {
                 self.counts.second_workers += 1;
             } else {
                 self.fail(format!("job {job} for any runs on {worker} and on another worker"));
@@ -393,7 +401,7 @@ impl Watch {
         };
         // Of a job for all that was posted to two brokers nobody knows every worker, nor the other of two for any.
         if now < watched.deadline
-            && !(self.loses_broker && (watched.all || watched.any && watched.posted.len() > 1))
+            && !(self.broker_was_lost && (watched.all || watched.any && watched.posted.len() > 1))
             && let Some(worker) = workers.find_map(keeps)
         {
             self.fail(format!("job {job} is stored as cancelled, and {worker} still has it"));

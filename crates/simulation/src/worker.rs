@@ -9,8 +9,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
-    WorkerOutput, WorkerStoreOperation, result_reply,
+    Abandoned, Asked, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
+    WorkerOutput, WorkerStoreOperation, WorkerToken, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
@@ -40,6 +40,12 @@ pub enum Step {
     GiveUp(String),
     /// Ends.
     End,
+}
+
+/// What a worker's writer answers.
+enum Confirmed {
+    Loaded(JobId, Identity, Asked, Option<LoadedJob>),
+    Stored(WorkerToken, Result<(), StoreFailure>),
 }
 
 #[derive(Debug)]
@@ -165,26 +171,28 @@ impl World {
             })
             .collect();
         for job in restored {
-            if let Some(machine) = &mut self.workers[index].machine {
-                machine.restore(now, job);
-            }
+            let Some(machine) = &mut self.workers[index].machine else { return };
+            machine.restore(now, job);
             self.drain_worker(index);
         }
     }
 
     pub(crate) fn crash_worker(&mut self, index: usize) -> bool {
-        let (written, now) = (self.random.bool(), self.agenda.now());
+        let (late, now) = (self.random.bool(), self.agenda.now());
         let worker = &mut self.workers[index];
         if worker.machine.take().is_none() {
             return false;
         }
         self.watch.worker_crashed(&worker.identity);
-        worker.wire.forget();
+        worker.wire.forget(late);
         worker.inbox.clear();
         worker.frozen_until = None;
         worker.tasks.clear();
-        for item in worker.writer.crash() {
-            if written && let WorkerItem::Apply(operation, _) = item {
+        // The disk has any part of what was handed over, in its order.
+        let mut items = worker.writer.crash();
+        items.truncate(self.random.usize(..=items.len()));
+        for item in items {
+            if let WorkerItem::Apply(operation, _) = item {
                 // Whether it is refused does not matter: nobody is there to be told.
                 if worker.rows.apply(now, worker.clock, &operation).is_ok()
                     && let WorkerStoreOperation::Finish { job, .. } = &operation
@@ -256,15 +264,16 @@ impl World {
             return;
         }
         let now = self.agenda.now();
+        // The disk has all of a batch before anybody hears of it.
+        let mut confirmed = Vec::new();
         for item in worker.writer.take_batch() {
             let worker = &mut self.workers[index];
-            let Some(machine) = &mut worker.machine else { return };
             match item {
                 WorkerItem::Load(job, client, asked) => {
                     let row = worker.rows.0.get(&job);
                     let loaded =
                         row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
-                    machine.loaded(job, client, asked, loaded);
+                    confirmed.push(Confirmed::Loaded(job, client, asked, loaded));
                 }
                 WorkerItem::Apply(operation, token) => {
                     if self.plant == Some(Plant::ForgetDuplicates)
@@ -285,9 +294,16 @@ impl World {
                     if let Some(token) = token
                         && self.plant != Some(Plant::AcknowledgeFirst)
                     {
-                        machine.stored(now, token, outcome);
+                        confirmed.push(Confirmed::Stored(token, outcome));
                     }
                 }
+            }
+        }
+        for confirmed in confirmed {
+            let Some(machine) = &mut self.workers[index].machine else { return };
+            match confirmed {
+                Confirmed::Loaded(job, client, asked, loaded) => machine.loaded(job, client, asked, loaded),
+                Confirmed::Stored(token, outcome) => machine.stored(now, token, outcome),
             }
             self.drain_worker(index);
         }
@@ -316,6 +332,9 @@ impl World {
 
     fn drain_worker(&mut self, index: usize) {
         loop {
+            if self.strikes(Some(Peer::Worker(index))) {
+                return;
+            }
             let worker = &mut self.workers[index];
             let Some(output) = worker.machine.as_mut().and_then(Worker::poll_output) else { break };
             match output {
