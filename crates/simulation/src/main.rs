@@ -50,9 +50,6 @@ fn run(first: u64, seeds: u64, trace: bool) -> ExitCode {
         match norfab_simulation::run(seed, Instant::now(), trace) {
             Ok(summary) => {
                 steps += summary.steps;
-                if summary.counts.second_workers > 0 {
-                    println!("seed {seed}: a task for any ran on a second worker");
-                }
                 total.add(&summary.counts);
             }
             Err(error) => {

@@ -10,6 +10,8 @@ pub enum Plant {
     ForgetDuplicates,
     /// The broker remembers of no job to whom it went.
     ForgetChoices,
+    /// The broker's disk keeps no names of workers.
+    ForgetWorkers,
     /// A client's store loses results.
     LoseResults,
     /// A worker that was restarted begins jobs anew that it had begun.
@@ -30,6 +32,7 @@ impl Plant {
         Self::AcknowledgeFirst,
         Self::ForgetDuplicates,
         Self::ForgetChoices,
+        Self::ForgetWorkers,
         Self::LoseResults,
         Self::BeginAgain,
         Self::ForgetCancellations,
@@ -43,7 +46,7 @@ impl Plant {
         match self {
             Self::AcknowledgeFirst => "before it is stored",
             Self::ForgetDuplicates | Self::BeginAgain => "runs twice on",
-            Self::ForgetChoices => "and on another worker",
+            Self::ForgetChoices | Self::ForgetWorkers => "and on another worker",
             Self::LoseResults => "is stored as complete without all its results",
             Self::ForgetCancellations => "was cancelled",
             Self::GiveMoreTime => "after the deadline that it came with",

@@ -54,8 +54,6 @@ pub struct Counts {
     pub starts: u64,
     /// Jobs that a worker ended because they were cancelled.
     pub cancellations: u64,
-    /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
-    pub second_workers: u64,
     /// Faults that happened.
     pub faults: u64,
     /// Processes that ended between two of their outputs.
@@ -72,7 +70,6 @@ impl Counts {
         }
         self.starts += other.starts;
         self.cancellations += other.cancellations;
-        self.second_workers += other.second_workers;
         self.faults += other.faults;
         self.strikes += other.strikes;
         self.messages += other.messages;
@@ -84,9 +81,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults and {} ends between two outputs, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
+            "{} faults and {} ends between two outputs, {} messages, {} tasks begun; jobs: {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.strikes, self.messages, self.starts, self.second_workers, self.cancellations
+            self.faults, self.strikes, self.messages, self.starts, self.cancellations
         )
     }
 }
@@ -362,11 +359,7 @@ impl Watch {
             self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
-            if self.broker_was_lost {
-                self.counts.second_workers += 1;
-            } else {
-                self.fail(format!("job {job} for any runs on {worker} and on another worker"));
-            }
+            self.fail(format!("job {job} for any runs on {worker} and on another worker"));
         }
     }
 

@@ -121,7 +121,7 @@ pub fn run_with(seed: u64, start: Instant, trace: Trace, plant: Option<Plant>) -
     world.plant = plant;
     if plant == Some(Plant::ForgetChoices) {
         world.broker.forgets = true;
-        world.broker.restart(seed);
+        world.broker.restart(start, seed);
     }
     world.begin();
     let mut steps = 0;
@@ -164,7 +164,7 @@ impl World {
         Self {
             watch: Watch::new(start, scenario.steps_clocks()),
             agenda: Agenda::new(start),
-            broker: BrokerNode::new(random.u64(..)),
+            broker: BrokerNode::new(start, random.u64(..)),
             clients,
             workers,
             peers,
@@ -285,7 +285,8 @@ impl World {
             Occurrence::RestartBroker => {
                 trace!(self, "broker begins");
                 self.watch.disturbed(self.agenda.now());
-                self.broker.restart(self.random.u64(..));
+                let now = self.agenda.now();
+                self.broker.restart(now, self.random.u64(..));
             }
             Occurrence::Thaw(index) => self.thaw(index),
             Occurrence::Settle => self.watch.disturbed(self.agenda.now()),

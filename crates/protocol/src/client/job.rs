@@ -225,6 +225,8 @@ pub(super) struct Job {
     pub(super) posted_on: Option<u64>,
     /// A process before this one may have posted it: it does not write down that it does.
     pub(super) may_be_posted: bool,
+    /// It is not known how old it is: somebody set the wall clock back while no process ran.
+    ageless: bool,
     pub(super) cancel: Option<Cancel>,
     /// What a worker said of a cancellation that somebody else asked for.
     pub(super) cancelled_elsewhere: Option<String>,
@@ -279,6 +281,7 @@ impl Job {
             remembered_on: None,
             posted_on: None,
             may_be_posted: false,
+            ageless: false,
             cancel: None,
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
@@ -306,7 +309,7 @@ impl Job {
         }
     }
 
-    pub(super) fn restored(restored: RestoredClientJob) -> Self {
+    pub(super) fn restored(now: Instant, restored: RestoredClientJob) -> Self {
         let RestoredClientJob { request, state, dispatched, started, completed, errors: _ } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
@@ -315,8 +318,15 @@ impl Job {
         job.completed = completed.into_iter().collect();
         job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
         job.may_be_posted = true;
+        job.ageless = job.request.deadline.saturating_duration_since(now) > job.request.timeout;
         job.state = if job.dispatched.is_some() || state == JobState::Cancelling { state } else { JobState::New };
         job
+    }
+
+    /// How long ago it was submitted, if that is known.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        let left = self.request.deadline.saturating_duration_since(now);
+        (!self.ageless).then(|| self.request.timeout.saturating_sub(left))
     }
 
     /// This worker has the job, too. `None`: there are too many already.

@@ -232,7 +232,7 @@ impl Client {
     /// A job that the store had unfinished when the process began.
     pub fn restore(&mut self, now: Instant, mut restored: RestoredClientJob) {
         let errors = std::mem::take(&mut restored.errors);
-        let mut job = Box::new(Job::restored(restored));
+        let mut job = Box::new(Job::restored(now, restored));
         let id = job.request.job.clone();
         let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
         let cancelled = job.state == JobState::Cancelling;
