@@ -213,7 +213,8 @@ pub fn broker_with(
     config: BrokerConfig,
     information: Arc<dyn BrokerInformation>,
 ) -> BrokerHandle {
-    BrokerHandle::start(BrokerOptions { name: "NFPBroker".to_owned(), config, link: Box::new(router), information })
+    let name = "NFPBroker".to_owned();
+    BrokerHandle::start(BrokerOptions { name, config, link: Box::new(router), information, workers_file: None })
         .expect("a broker")
 }
 

@@ -116,7 +116,7 @@ impl Client {
             && target == Target::All.as_str()
         {
             around.asked = Some(workers.into_iter().collect());
-            let may_be_with_one_gone = gone.is_some_and(|seconds| is_as_old(seconds));
+            let may_be_with_one_gone = gone.is_some_and(is_as_old);
             around.more_to_come = young || may_be_with_one_gone || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;

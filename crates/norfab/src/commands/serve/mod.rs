@@ -308,6 +308,7 @@ mod tests {
             config: BrokerConfig::default(),
             link: Box::new(link),
             information: Arc::new(Nothing),
+            workers_file: None,
         })
         .expect("a thread");
         let mut signals = Signals::new().expect("signals");
