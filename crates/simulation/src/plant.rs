@@ -14,6 +14,8 @@ pub enum Plant {
     ForgetWorkers,
     /// A client's store loses results.
     LoseResults,
+    /// A worker that was restarted takes all that was to start for begun.
+    TakeForBegun,
     /// A worker that was restarted begins jobs anew that it had begun.
     BeginAgain,
     /// A client that was restarted has forgotten which jobs were cancelled.
@@ -34,6 +36,7 @@ impl Plant {
         Self::ForgetChoices,
         Self::ForgetWorkers,
         Self::LoseResults,
+        Self::TakeForBegun,
         Self::BeginAgain,
         Self::ForgetCancellations,
         Self::GiveMoreTime,
@@ -47,6 +50,7 @@ impl Plant {
             Self::AcknowledgeFirst => "before it is stored",
             Self::ForgetDuplicates | Self::BeginAgain => "runs twice on",
             Self::ForgetChoices | Self::ForgetWorkers => "and on another worker",
+            Self::TakeForBegun => "had not begun there",
             Self::LoseResults => "is stored as complete without all its results",
             Self::ForgetCancellations => "was cancelled",
             Self::GiveMoreTime => "after the deadline that it came with",

@@ -363,6 +363,13 @@ impl Watch {
         }
     }
 
+    /// A worker tells that its process ended while a job ran.
+    pub fn interrupted(&mut self, job: &JobId, worker: &Identity) {
+        if !self.starts.get(job).is_some_and(|workers| workers.contains(worker)) {
+            self.fail(format!("job {job} is told as interrupted on {worker} and had not begun there"));
+        }
+    }
+
     /// A worker's process ends.
     pub fn worker_crashed(&mut self, worker: &Identity) {
         self.cancelled.retain(|(_, told)| told != worker);

@@ -1,6 +1,6 @@
 //! A worker, its store, and its tasks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -74,6 +74,8 @@ pub struct WorkerNode {
     writer: Writer<WorkerItem>,
     /// The disk.
     pub rows: WorkerRows,
+    /// The disk, too: tasks that have begun.
+    begun: BTreeSet<JobId>,
     tasks: BTreeMap<JobId, Task>,
 }
 
@@ -90,6 +92,7 @@ impl WorkerNode {
             wire: Wire::new(now),
             writer: Writer::default(),
             rows: WorkerRows::default(),
+            begun: BTreeSet::new(),
             tasks: BTreeMap::new(),
         }
     }
@@ -158,16 +161,20 @@ impl World {
             .0
             .values()
             .filter(|row| row.payload.is_none())
-            .map(|row| RestoredJob {
-                new: row.new.clone(),
-                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT && plant != Some(Plant::BeginAgain),
-                remaining: {
+            .map(|row| {
+                let remaining = {
                     let time = row.new.time_left.unwrap_or_default();
                     let deadline = seen(row.received + time, row.clock, clock).unwrap_or(now);
                     let left = deadline.saturating_duration_since(now).min(time);
                     if plant == Some(Plant::GiveMoreTime) { time } else { left }
-                },
-                attempts: row.attempts,
+                };
+                let begun = match plant {
+                    Some(Plant::TakeForBegun) => true,
+                    Some(Plant::BeginAgain) => false,
+                    _ => worker.begun.contains(&row.new.job),
+                };
+                let again = row.new.task.as_str() == IDEMPOTENT;
+                RestoredJob::of_row(row.new.clone(), remaining, row.attempts > 0, row.attempts, begun, again)
             })
             .collect();
         for job in restored {
@@ -358,6 +365,9 @@ impl World {
                     if matches!(why, Abandoned::Cancelled { .. }) {
                         self.announce_cancel(index, &job);
                     }
+                    if why == Abandoned::Restarted {
+                        self.watch.interrupted(&job, &self.workers[index].identity);
+                    }
                     self.finish_task(index, &job, Ending::Failed);
                 }
                 WorkerOutput::Deliver { job, put } => self.deliver(index, &job, &put),
@@ -401,11 +411,13 @@ impl World {
         if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
             self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
         }
-        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts != attempt) {
+        // One whose process ended before its task began was written down as started once more than it was begun.
+        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts < attempt) {
             let attempts = row.map(|row| row.attempts);
             self.watch
                 .fail(format!("attempt {attempt} of job {job} starts on worker {index}, whose disk has {attempts:?}"));
         }
+        self.workers[index].begun.insert(job.clone());
         self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
             .map(|_| match self.random.u8(..5) {

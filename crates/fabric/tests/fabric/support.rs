@@ -143,6 +143,7 @@ impl Fabric {
             status: json!({}),
             fetched_files_dir: self.folder.path().join("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
+            begun_file: Some(self.database(name).with_extension("begun")),
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         self.workers.insert(name.to_owned(), worker);
