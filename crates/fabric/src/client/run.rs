@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
+use norfab_jobs::{ClientStore, Confirmation, PAGE_BYTES_MAX, Page, PageEnd, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
+use norfab_protocol::client::backlog::{Backlog, BacklogBounds, Held};
 use norfab_protocol::client::{
     Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, ManagementFailure,
     SILENCE_MAX,
@@ -21,9 +22,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
-use self::refill::Waiting;
+use self::refill::{Reading, Waiting};
 use super::ClientOptions;
-use super::backlog::{Backlog, Held, Reading};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -40,6 +40,14 @@ use crate::worker::thread_name;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
+
+/// What the machine holds: some kilobytes for each job, and more jobs than a broker and its workers have in hand at once; a few of
+/// the largest messages, and what thousands of ordinary ones are.
+const BACKLOG_BOUNDS: BacklogBounds =
+    BacklogBounds { jobs_max: 4000, bytes_max: 64 << 20, page_jobs: REFILL_JOBS, page_bytes: PAGE_BYTES_MAX };
+
+/// Jobs that are read back at once.
+const REFILL_JOBS: usize = 500;
 
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -131,7 +139,7 @@ pub(super) struct Run {
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
     /// How many mailboxes there were when those that nobody reads were last thrown away.
     mailboxes_swept: usize,
-    backlog: Backlog,
+    backlog: Backlog<PageEnd>,
     /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
     unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
@@ -180,7 +188,7 @@ impl Run {
             store_ended: false,
             mailboxes: HashMap::new(),
             mailboxes_swept: 0,
-            backlog: Backlog::default(),
+            backlog: Backlog::new(BACKLOG_BOUNDS),
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
@@ -361,7 +369,7 @@ impl Run {
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                if self.backlog.takes(self.held()) {
+                if self.backlog.takes(Held::of(&self.machine)) {
                     self.backlog.push(request.job.clone(), request.deadline);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
@@ -447,11 +455,6 @@ impl Run {
         }
     }
 
-    /// What the machine holds.
-    fn held(&self) -> Held {
-        Held { jobs: self.machine.held(), bytes: self.machine.held_bytes() }
-    }
-
     /// Tells whoever follows a job.
     fn tell(&mut self, job: &JobId, update: &JobUpdate) {
         if let Some(mailboxes) = self.mailboxes.get_mut(job) {
@@ -503,7 +506,7 @@ impl Run {
                 return;
             }
             after = end;
-            if Backlog::is_enough(self.held()) {
+            if self.backlog.is_enough(Held::of(&self.machine)) {
                 return self.backlog.left_by_last_process(after, SystemClock::now());
             }
         }

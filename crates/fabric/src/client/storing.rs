@@ -18,18 +18,7 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
     // Not more than there was at its submission, whatever was done to the wall clock meanwhile.
     let left = left.min(job.timeout.saturating_add(1) as f64);
     RestoredClientJob {
-        state: match job.state {
-            ClientState::New => JobState::New,
-            ClientState::Submitting => JobState::Submitting,
-            ClientState::Dispatched => JobState::Dispatched,
-            ClientState::Started => JobState::Started,
-            ClientState::WaitingClientInput => JobState::Waiting,
-            ClientState::Cancelling => JobState::Cancelling,
-            ClientState::Completed => JobState::Completed,
-            ClientState::Failed => JobState::Failed,
-            ClientState::Stale => JobState::Stale,
-            ClientState::Cancelled => JobState::Cancelled,
-        },
+        state: state_of(job.state),
         request: JobRequest {
             job: job.id,
             service: job.service,
@@ -44,6 +33,22 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
         started: job.started,
         completed: job.completed,
         errors: job.errors,
+    }
+}
+
+/// A stored state in the machine's words.
+pub(super) fn state_of(state: ClientState) -> JobState {
+    match state {
+        ClientState::New => JobState::New,
+        ClientState::Submitting => JobState::Submitting,
+        ClientState::Dispatched => JobState::Dispatched,
+        ClientState::Started => JobState::Started,
+        ClientState::WaitingClientInput => JobState::Waiting,
+        ClientState::Cancelling => JobState::Cancelling,
+        ClientState::Completed => JobState::Completed,
+        ClientState::Failed => JobState::Failed,
+        ClientState::Stale => JobState::Stale,
+        ClientState::Cancelled => JobState::Cancelled,
     }
 }
 

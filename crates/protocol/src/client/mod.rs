@@ -4,6 +4,7 @@
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
 mod acquaintances;
+pub mod backlog;
 mod cancel;
 mod job;
 mod output;
