@@ -16,6 +16,7 @@ pub mod keepalive;
 pub mod message;
 pub mod name;
 pub mod result;
+pub mod size;
 pub mod target;
 pub mod timer;
 pub mod worker;

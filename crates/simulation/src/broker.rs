@@ -61,6 +61,11 @@ impl BrokerNode {
         self.machine.take().is_some()
     }
 
+    /// The process.
+    pub fn machine(&self) -> Option<&Broker> {
+        self.machine.as_ref()
+    }
+
     /// Whether it runs.
     pub fn is_up(&self) -> bool {
         self.machine.is_some()

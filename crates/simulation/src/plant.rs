@@ -18,6 +18,12 @@ pub enum Plant {
     TakeForBegun,
     /// A worker that was restarted begins jobs anew that it had begun.
     BeginAgain,
+    /// A client takes jobs back from its database that it has, or that have ended since.
+    TakeBackTwice,
+    /// A client that was restarted does not look for jobs beyond those that it has room for.
+    ForgetBacklog,
+    /// A client takes each job into its machine, however many there are.
+    TakeAll,
     /// A client that was restarted has forgotten which jobs were cancelled.
     ForgetCancellations,
     /// A worker that was restarted gives each job its whole time anew.
@@ -38,6 +44,9 @@ impl Plant {
         Self::LoseResults,
         Self::TakeForBegun,
         Self::BeginAgain,
+        Self::TakeBackTwice,
+        Self::ForgetBacklog,
+        Self::TakeAll,
         Self::ForgetCancellations,
         Self::GiveMoreTime,
         Self::LoseQuestions,
@@ -49,6 +58,9 @@ impl Plant {
         match self {
             Self::AcknowledgeFirst => "before it is stored",
             Self::ForgetDuplicates | Self::BeginAgain => "runs twice on",
+            Self::TakeBackTwice => "holds too much",
+            Self::ForgetBacklog => "has no end",
+            Self::TakeAll => " jobs, BacklogBounds",
             Self::ForgetChoices | Self::ForgetWorkers => "and on another worker",
             Self::TakeForBegun => "had not begun there",
             Self::LoseResults => "is stored as complete without all its results",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use norfab_protocol::Target;
+use norfab_protocol::client::backlog::BacklogBounds;
 
 /// Faults happen in this time; afterwards the fabric has peace to finish.
 pub const FAULTS_UNTIL: Duration = Duration::from_secs(60);
@@ -108,6 +109,10 @@ pub struct Scenario {
     pub strikes_per_10000: u32,
     /// Whether that happens to the broker, too.
     pub strikes_broker: bool,
+    /// What a client's machine holds; the rest of its jobs waits in its database.
+    pub backlog: BacklogBounds,
+    /// How often of 1,000 a client cannot read back what waits.
+    pub unread_per_mille: u32,
 }
 
 impl Scenario {
@@ -141,9 +146,9 @@ impl Scenario {
             });
         }
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u16(1..512) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u16(1..1024) };
         let mut faults = Vec::new();
-        for kind in (0..9).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..10).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -168,7 +173,17 @@ impl Scenario {
                         };
                         Fault::Stall(role, index, direction, away)
                     }
-                    _ if random.u8(..4) == 0 => Fault::CutAll(away),
+                    8 if random.u8(..4) == 0 => Fault::CutAll(away),
+                    9 => {
+                        // Who has it is known to nobody who is there.
+                        let job: &PlannedJob = &jobs[random.usize(..jobs.len())];
+                        let at = job.at + up_to(random, Duration::from_secs(2));
+                        faults.push((at, Fault::CrashBroker(away)));
+                        let later = at + up_to(random, Duration::from_secs(1));
+                        faults
+                            .push((later, Fault::CrashWorker(random.usize(..workers), away + Duration::from_secs(10))));
+                        continue;
+                    }
                     _ => {
                         let (role, index) = someone(random, clients, workers);
                         Fault::Cut(role, index, away)
@@ -184,7 +199,18 @@ impl Scenario {
                 faults.push((at, fault));
             }
         }
+        // Small enough that jobs wait in most seeds, and room for a page beside what is there.
+        let page_jobs = random.usize(1..=3);
+        let page_bytes = random.usize(50..=300);
+        let backlog = BacklogBounds {
+            page_jobs,
+            page_bytes,
+            jobs_max: page_jobs + random.usize(0..=3),
+            bytes_max: if random.bool() { 100_000 } else { page_bytes + random.usize(0..=400) },
+        };
         Self {
+            backlog,
+            unread_per_mille: if random.u8(..4) == 0 { 100 } else { 0 },
             clients,
             workers,
             max_concurrent_jobs: random.usize(1..=5),

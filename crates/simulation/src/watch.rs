@@ -9,6 +9,7 @@ use norfab_protocol::client::{JobState, Outcome, Progress};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::size::Size;
 use norfab_protocol::worker::Ending;
 
 use crate::store::{ClientRows, WorkerRows};
@@ -19,6 +20,10 @@ const SETTLED_AFTER: Duration = Duration::from_secs(25);
 
 /// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
 const POSTED_AFTER: Duration = Duration::from_secs(100);
+
+/// How long after its deadline a job may end: those that wait on their client's disk are asked for once a second, a few at a time,
+/// and a disk takes its time.
+const LATE_MAX: Duration = Duration::from_secs(8);
 
 /// How long a message may be under way, which nobody counts: to a worker to which nothing arrives and that is frozen then.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(60);
@@ -31,6 +36,8 @@ struct WatchedJob {
     deadline: Instant,
     state: JobState,
     dispatched: bool,
+    /// Since when its client's machine has it, where it was read back.
+    held_since: Instant,
     /// Workers that the broker posted it to.
     posted: BTreeSet<Identity>,
     results: BTreeSet<Identity>,
@@ -56,6 +63,8 @@ pub struct Counts {
     pub cancellations: u64,
     /// Faults that happened.
     pub faults: u64,
+    /// Jobs that waited on their client's disk until there was room.
+    pub waited: u64,
     /// Processes that ended between two of their outputs.
     pub strikes: u64,
     /// Messages that arrived.
@@ -72,6 +81,7 @@ impl Counts {
         self.cancellations += other.cancellations;
         self.faults += other.faults;
         self.strikes += other.strikes;
+        self.waited += other.waited;
         self.messages += other.messages;
     }
 }
@@ -81,9 +91,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults and {} ends between two outputs, {} messages, {} tasks begun; jobs: {completed} \
+            "{} faults and {} ends between two outputs, {} messages, {} tasks begun; jobs: {} waited on disks,  {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.strikes, self.messages, self.starts, self.cancellations
+            self.faults, self.strikes, self.messages, self.starts, self.waited, self.cancellations
         )
     }
 }
@@ -100,6 +110,8 @@ pub struct Watch {
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
+    /// When those jobs are due that their clients have in hand.
+    due: BTreeSet<(Instant, JobId)>,
     /// It forgot then which jobs went where.
     broker_was_lost: bool,
     steps_clocks: bool,
@@ -120,6 +132,7 @@ impl Watch {
             stored_results: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
+            due: BTreeSet::new(),
             broker_was_lost: false,
             steps_clocks,
             broken: None,
@@ -137,13 +150,51 @@ impl Watch {
         self.broker_was_lost = true;
     }
 
+    /// A client's process ends: nobody has its jobs in hand.
+    pub fn client_crashed(&mut self, client: usize) {
+        let clients = &self.clients;
+        self.due.retain(|(_, job)| clients.get(job) != Some(&client));
+    }
+
+    /// A job is not to be expected to end at its deadline.
+    pub fn in_nobodys_hands(&mut self, job: &JobId) {
+        self.due.retain(|(_, due)| due != job);
+    }
+
+    /// After each step: no job is without an end after its deadline, while its client runs.
+    pub fn check_due(&mut self, now: Instant) {
+        if let Some((deadline, job)) = self.due.first()
+            && *deadline + LATE_MAX < now
+        {
+            let what = format!("job {job} has no end {:?} after its deadline", now - *deadline);
+            self.fail(what);
+        }
+    }
+
+    /// A client begins: what it acknowledged is on its disk.
+    pub fn check_acknowledged(&mut self, client: usize, rows: &ClientRows) {
+        let is_lost = |(job, watched): &(&JobId, &WatchedJob)| {
+            watched.acknowledged && self.clients.get(*job) == Some(&client) && !rows.0.contains_key(*job)
+        };
+        if let Some(job) = self.jobs.iter().find(is_lost).map(|(job, _)| job.clone()) {
+            self.fail(format!("job {job} was acknowledged and is lost"));
+        }
+    }
+
+    /// What a machine holds stays within its bounds.
+    pub fn check_sizes(&mut self, who: impl fmt::Display, sizes: impl Iterator<Item = Size>) {
+        for Size { what, count, max } in sizes.filter(Size::is_exceeded) {
+            self.fail(format!("{who} holds too much: {count} {what}, at most {max} are expected"));
+        }
+    }
+
     /// Something went wrong, or right again.
     pub fn disturbed(&mut self, now: Instant) {
         self.disturbed = now;
     }
 
     /// A client takes a new job.
-    pub fn submitted(&mut self, client: usize, job: &JobId, target: &Target, deadline: Instant) {
+    pub fn submitted(&mut self, now: Instant, client: usize, job: &JobId, target: &Target, deadline: Instant) {
         self.clients.insert(job.clone(), client);
         let watched = WatchedJob {
             any: *target == Target::Any,
@@ -151,6 +202,7 @@ impl Watch {
             deadline,
             state: JobState::New,
             dispatched: false,
+            held_since: now,
             posted: BTreeSet::new(),
             results: BTreeSet::new(),
             holders: Vec::new(),
@@ -163,8 +215,13 @@ impl Watch {
     }
 
     /// A client found the job in its store at its start.
-    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
+    pub fn restored(&mut self, now: Instant, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
         if let Some(watched) = self.jobs.get_mut(job) {
+            watched.held_since = now;
+            self.due.remove(&(watched.deadline, job.clone()));
+            if !state.is_final() {
+                self.due.insert((deadline, job.clone()));
+            }
             watched.holders = dispatched.to_vec();
             watched.deadline = deadline;
             watched.state = state;
@@ -195,6 +252,9 @@ impl Watch {
     pub fn acknowledged(&mut self, job: &JobId, is_stored: bool) {
         if let Some(watched) = self.jobs.get_mut(job) {
             watched.acknowledged = true;
+            if !watched.ended {
+                self.due.insert((watched.deadline, job.clone()));
+            }
         }
         if !is_stored {
             self.fail(format!("job {job} is acknowledged before it is stored"));
@@ -296,6 +356,7 @@ impl Watch {
             state => return self.fail(format!("job {job} ended as {state:?}")),
         };
         self.counts.ended[index] += 1;
+        self.due.remove(&(watched.deadline, job.clone()));
         watched.told = Some(outcome.state);
         let is_named = |worker: &&Identity| {
             watched.results.contains(*worker)
@@ -307,8 +368,10 @@ impl Watch {
             return self.fail(format!("job {job} ended without a result of {worker} and does not name it"));
         }
         let (deadline, dispatched) = (watched.deadline, watched.dispatched);
+        let held_since = watched.held_since;
         let (results, posted) = (watched.results.clone(), watched.posted.clone());
-        if now > deadline.max(alive_since) {
+        // One that waits on its client's disk is looked for there.
+        if now > deadline.max(alive_since) + LATE_MAX {
             self.fail(format!("job {job} ended {:?} after its deadline", now - deadline));
         }
         let without: Vec<&Identity> = posted.difference(&results).collect();
@@ -330,7 +393,7 @@ impl Watch {
             .collect();
         for (worker, at) in stored {
             let counted = !self.broker_was_lost || outcome.missing.iter().any(|(missing, _)| *missing == worker);
-            let quiet_since = at.max(self.disturbed).max(alive_since);
+            let quiet_since = at.max(self.disturbed).max(alive_since).max(held_since);
             if counted && !results.contains(&worker) && quiet_since + patience <= now {
                 self.fail(format!(
                     "job {job} ended as {:?} without the result that {worker} stored {:?} before",

@@ -105,6 +105,20 @@ impl WorkerNode {
         self.machine.as_ref()?.next_deadline()
     }
 
+    /// What must hold between two steps: no job is in two states.
+    pub fn check(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let has_ended = |job: &&JobId| self.rows.0.get(*job).is_some_and(|row| row.payload.is_some());
+        if let Some(job) = self.tasks.keys().find(has_ended) {
+            return Some(format!(
+                "job {job} is in two states: it runs on {}, whose disk has its result",
+                self.identity
+            ));
+        }
+        (self.tasks.len() > machine.running())
+            .then(|| format!("{} runs {} tasks and knows of {}", self.identity, self.tasks.len(), machine.running()))
+    }
+
     /// What is left although everything is over.
     pub fn check_rest(&self) -> Vec<String> {
         let name = &self.identity;

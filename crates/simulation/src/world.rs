@@ -10,7 +10,7 @@ use norfab_protocol::worker::Worker;
 
 use crate::agenda::Agenda;
 use crate::broker::BrokerNode;
-use crate::client::ClientNode;
+use crate::client::{ClientNode, Confirmed};
 use crate::plant::Plant;
 use crate::scenario::{
     FAULTS_UNTIL, Fault, Role, SUBMITTED_UNTIL, Scenario, TIMEOUT_MAX, client_name, up_to, worker_name,
@@ -69,6 +69,8 @@ pub enum Occurrence {
     Connect(Peer, u64),
     /// A writer has done its batch. The number is the process's.
     Written(Peer, u64),
+    /// A client hears what its writer has done.
+    Confirmed(usize, u64, Vec<Confirmed>),
     /// A process begins again.
     Restart(Peer),
     /// The broker begins again.
@@ -127,6 +129,7 @@ pub fn run_with(seed: u64, start: Instant, trace: Trace, plant: Option<Plant>) -
     let mut steps = 0;
     while world.agenda.elapsed() < RUN_TIME && world.step() {
         steps += 1;
+        world.check_step();
         if steps > STEPS_MAX {
             world.watch.fail(format!("{steps} steps and no rest"));
         }
@@ -153,7 +156,8 @@ pub(crate) use trace;
 impl World {
     fn new(scenario: Scenario, mut random: fastrand::Rng, start: Instant, trace: Trace) -> Self {
         let workers: Vec<WorkerNode> = (0..scenario.workers).map(|index| WorkerNode::new(index, start)).collect();
-        let clients: Vec<ClientNode> = (0..scenario.clients).map(|index| ClientNode::new(index, start)).collect();
+        let clients: Vec<ClientNode> =
+            (0..scenario.clients).map(|index| ClientNode::new(index, start, scenario.backlog)).collect();
         let mut peers = BTreeMap::new();
         for index in 0..scenario.workers {
             peers.insert(Identity::parse(&worker_name(index)).expect("a name"), Peer::Worker(index));
@@ -214,6 +218,30 @@ impl World {
         true
     }
 
+    /// What must hold between two steps.
+    fn check_step(&mut self) {
+        self.watch.check_due(self.agenda.now());
+        if let Some(machine) = self.broker.machine() {
+            self.watch.check_sizes("the broker", machine.sizes());
+        }
+        for client in &self.clients {
+            if let Some(broken) = client.check(&self.scenario.backlog) {
+                self.watch.fail(broken);
+            }
+            if let Some(machine) = &client.machine {
+                self.watch.check_sizes(client_name(client.index), machine.sizes());
+            }
+        }
+        for worker in &self.workers {
+            if let Some(broken) = worker.check() {
+                self.watch.fail(broken);
+            }
+            if let Some(machine) = &worker.machine {
+                self.watch.check_sizes(&worker.identity, machine.sizes());
+            }
+        }
+    }
+
     fn next_timer(&self) -> Option<(Instant, Option<Peer>)> {
         let broker = self.broker.next_deadline().map(|at| (at, None));
         let clients = self
@@ -272,6 +300,7 @@ impl World {
             Occurrence::Connect(peer, epoch) => self.connect(peer, epoch),
             Occurrence::Written(Peer::Client(index), process) => self.client_written(index, process),
             Occurrence::Written(Peer::Worker(index), process) => self.worker_written(index, process),
+            Occurrence::Confirmed(index, process, confirmed) => self.client_confirmed(index, process, confirmed),
             Occurrence::Restart(peer) => {
                 trace!(self, "{peer:?} begins");
                 self.watch.disturbed(self.agenda.now());

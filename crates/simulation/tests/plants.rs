@@ -11,8 +11,16 @@ const SEEDS: u64 = 3000;
 #[test]
 fn every_planted_error_is_found_and_named() {
     for plant in Plant::ALL {
-        let found = (0..SEEDS).find_map(|seed| run_with(seed, Instant::now(), Trace::Off, Some(*plant)).err());
-        let found = found.unwrap_or_else(|| panic!("{plant:?} is not found in {SEEDS} seeds"));
-        assert!(found.contains(plant.is_found_as()), "{plant:?} is found as: {found}");
+        // One error may show in several ways. What is looked for is what it is about.
+        let is_it = |found: &String| found.contains(plant.is_found_as());
+        let found = (0..SEEDS).any(|seed| {
+            let error = run_with(seed, Instant::now(), Trace::Off, Some(*plant)).err();
+            let is_found = error.as_ref().is_some_and(is_it);
+            if is_found {
+                println!("{plant:?}: {}", error.unwrap_or_default());
+            }
+            is_found
+        });
+        assert!(found, "{plant:?} is not found in {SEEDS} seeds");
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -172,7 +173,8 @@ impl Book {
             std::fs::create_dir_all(folder)?;
         }
         let new = self.path.with_extension("new");
-        let mut file = BufWriter::new(File::create(&new)?);
+        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        let mut file = BufWriter::new(file);
         for (worker, entry) in &self.known {
             write_line(&mut file, worker, entry)?;
         }

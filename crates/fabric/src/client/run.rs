@@ -154,6 +154,8 @@ pub(super) struct Run {
     /// The machine wants another connection.
     reconnect: bool,
     throttle: Throttle,
+    /// When this process began.
+    since: Instant,
     /// Unix seconds: jobs that were submitted before are those of a process before this one.
     began: f64,
     /// Numbers up to this one are those of jobs of a process before this one, too: clocks are set back.
@@ -201,6 +203,7 @@ impl Run {
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
             began: SystemClock::unix(),
+            since: SystemClock::now(),
             last_number: None,
         })
     }
@@ -499,7 +502,7 @@ impl Run {
         loop {
             let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             for job in jobs {
-                self.machine.restore(SystemClock::now(), restored(job));
+                self.machine.restore(SystemClock::now(), restored(job, self.since));
                 self.perform();
             }
             if end.is_none() {

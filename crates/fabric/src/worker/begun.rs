@@ -6,9 +6,9 @@
 //! a task has begun, as it must not run twice.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -140,7 +140,8 @@ fn create(path: &Path, run: &str, room: usize, before: Vec<JobId>) -> io::Result
     let spare = count + 1..count + 1 + room as u64;
     text.resize(text.len() + room * PLACE_BYTES, 0);
     let new = path.with_extension("new");
-    let file = File::create(&new)?;
+    // As the database, for its owner only.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all_at(&text, 0)?;
     std::fs::rename(&new, path)?;
     let count = count + room as u64;

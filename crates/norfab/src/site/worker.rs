@@ -21,7 +21,7 @@ use crate::exit::Failure;
 use crate::services::{self, ServiceProblem, WrongSetting};
 
 /// Which tasks have begun, beside the database.
-const BEGUN_FILE: &str = "jobs.db-begun";
+const BEGUN_FILE: &str = "tasks-begun";
 
 /// A running worker and the lock on its folder: two processes under one name would take each other's jobs.
 pub struct SiteWorker {

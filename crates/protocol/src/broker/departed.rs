@@ -55,6 +55,12 @@ impl Departed {
         self.workers.insert(worker, Gone { number, service, at: now });
     }
 
+    /// How many are remembered, and at most.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let of_services: usize = self.services.values().map(BTreeMap::len).sum();
+        (self.workers.len().max(self.order.len()).max(of_services), DEPARTED_MAX)
+    }
+
     /// A worker is registered.
     pub(super) fn remove(&mut self, worker: &Identity) {
         let Some(Gone { number, service, .. }) = self.workers.remove(worker) else { return };

@@ -12,6 +12,7 @@ mod memory;
 mod output;
 mod registry;
 mod relay;
+mod sizes;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

@@ -197,6 +197,8 @@ impl<Place: Clone> Backlog<Place> {
         if self.reading || self.count == 0 || self.not_before.is_some_and(|at| now < at) {
             return None;
         }
+        // Also where there is no room: nobody is to be woken for it again and again.
+        self.not_before = None;
         let reading = if self.late_at.is_some_and(|at| at <= now) {
             Reading::Late
         } else if held.has_room(&self.bounds) {
@@ -204,7 +206,7 @@ impl<Place: Clone> Backlog<Place> {
         } else {
             return None;
         };
-        (self.reading, self.not_before) = (true, None);
+        self.reading = true;
         Some(reading)
     }
 
@@ -228,6 +230,8 @@ impl<Place: Clone> Backlog<Place> {
             (Reading::Next(_), None) if self.found > 0 => (self.found, self.after) = (0, None),
             (Reading::Next(_), None) => {
                 *self = Self {
+                    // Of those that are on their way there.
+                    late_at: self.late_at.filter(|_| !self.storing.is_empty()),
                     storing: std::mem::take(&mut self.storing),
                     questions: self.questions,
                     ended: std::mem::take(&mut self.ended),
@@ -337,6 +341,34 @@ mod tests {
             assert_eq!((backlog.deadline(), backlog.read(now, held(0))), (Some(again), None));
             assert!(backlog.read(again, held(0)).is_some());
         }
+    }
+
+    #[test]
+    fn nobody_is_woken_for_what_could_not_be_read_where_there_is_no_room() {
+        let now = Instant::now();
+        let mut backlog = backlog();
+        let late = now + Duration::from_secs(60);
+        backlog.push(id(1), late);
+        backlog.confirmed(&id(1), true);
+        assert!(backlog.read(now, held(0)).is_some());
+        backlog.has_not_read(now, FAILED_INTERVAL);
+        let again = now + FAILED_INTERVAL;
+        assert_eq!(backlog.read(again, held(HELD_JOBS_MAX)), None);
+        assert_eq!(backlog.deadline(), Some(late));
+    }
+
+    #[test]
+    fn a_deadline_of_a_job_that_is_being_stored_outlives_a_pass_that_found_nothing() {
+        let now = Instant::now();
+        let mut backlog = backlog();
+        backlog.left_by_last_process(None, now + Duration::from_secs(60));
+        for _ in 0..2 {
+            let reading = backlog.read(now, held(0)).expect("there may be some");
+            backlog.push(id(1), now + Duration::from_secs(5));
+            backlog.has_read(now, &reading, 0, None);
+        }
+        backlog.confirmed(&id(1), true);
+        assert_eq!(backlog.deadline(), Some(now + Duration::from_secs(5)));
     }
 
     #[test]

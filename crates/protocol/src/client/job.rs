@@ -22,10 +22,10 @@ const ROWS_WRITTEN_FIRST: usize = 64;
 
 /// Most questions of one job that are remembered as told; a worker that asks more often than this in one job gets no person
 /// to answer.
-const QUESTIONS_TOLD_MAX: usize = 10_000;
+pub(super) const QUESTIONS_TOLD_MAX: usize = 10_000;
 
 /// Most workers of one job that are taken in although the broker did not name them.
-const ADOPTED_MAX: usize = 10_000;
+pub(super) const ADOPTED_MAX: usize = 10_000;
 
 /// A job as its caller wants it.
 #[derive(Debug, Clone)]
@@ -231,7 +231,7 @@ pub(super) struct Job {
     /// What a worker said of a cancellation that somebody else asked for.
     pub(super) cancelled_elsewhere: Option<String>,
     /// Workers that have the job although it is for another one: they were told that it is cancelled.
-    turned_away: BTreeSet<Identity>,
+    pub(super) turned_away: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
     pub(super) to_come: BTreeSet<Identity>,
     /// Workers that were away when they were last asked for.
@@ -239,12 +239,12 @@ pub(super) struct Job {
     /// Who has it, in the broker's order.
     dispatched: Option<Vec<Identity>>,
     /// The same, to be looked up: a job may have thousands of workers.
-    expected: HashSet<Identity>,
+    pub(super) expected: HashSet<Identity>,
     /// Those of them that have neither answered nor are lost.
-    missing: HashSet<Identity>,
+    pub(super) missing: HashSet<Identity>,
     pub(super) started: BTreeSet<Identity>,
-    completed: BTreeSet<Identity>,
-    lost: BTreeMap<Identity, Lost>,
+    pub(super) completed: BTreeSet<Identity>,
+    pub(super) lost: BTreeMap<Identity, Lost>,
     /// Workers that send their results unasked.
     pub(super) pushes: BTreeSet<Identity>,
     pub(super) asked: u32,
@@ -263,8 +263,8 @@ pub(super) struct Job {
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, InputRequest)>,
-    seen_questions: BTreeSet<(Identity, String)>,
-    announced: HashMap<Identity, Instant>,
+    pub(super) seen_questions: BTreeSet<(Identity, String)>,
+    pub(super) announced: HashMap<Identity, Instant>,
 }
 
 impl Job {

@@ -10,6 +10,7 @@ mod job;
 mod output;
 mod posting;
 mod replies;
+mod sizes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -171,7 +171,9 @@ impl Run {
     /// A job that waited goes to the machine. [`Run::taken_back`] has to follow.
     fn take_back(&mut self, Waiting { job, is_of_this_process }: Waiting) {
         let is_of_this_process = is_of_this_process && job.submitted >= self.began;
-        backlog::take_back(SystemClock::now(), &mut self.machine, restored(job), is_of_this_process);
+        let now = SystemClock::now();
+        let since = if is_of_this_process { now } else { self.since };
+        backlog::take_back(now, &mut self.machine, restored(job, since), is_of_this_process);
     }
 
     /// A job that waits cannot be read, and will not be posted. Whoever follows it must not wait for ever.
