@@ -145,6 +145,8 @@ impl Scenario {
                 }),
             });
         }
+        let delay_max = Duration::from_millis(if random.bool() { 2 } else { 800 });
+        let store_delay_max = Duration::from_millis(if random.bool() { 5 } else { 400 });
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
         let kinds = if random.u8(..8) == 0 { 0 } else { random.u16(1..1024) };
         let mut faults = Vec::new();
@@ -175,13 +177,15 @@ impl Scenario {
                     }
                     8 if random.u8(..4) == 0 => Fault::CutAll(away),
                     9 => {
-                        // Who has it is known to nobody who is there.
-                        let job: &PlannedJob = &jobs[random.usize(..jobs.len())];
-                        let at = job.at + up_to(random, Duration::from_secs(2));
+                        // Who has it is known to nobody who is there, most likely.
+                        let any = jobs.iter().filter(|job: &&PlannedJob| job.target == Target::Any);
+                        let Some(job) = random.choice(any.collect::<Vec<_>>()) else { continue };
+                        let at = job.at + (2 * delay_max + store_delay_max).mul_f64(random.f64());
                         faults.push((at, Fault::CrashBroker(away)));
-                        let later = at + up_to(random, Duration::from_secs(1));
-                        faults
-                            .push((later, Fault::CrashWorker(random.usize(..workers), away + Duration::from_secs(10))));
+                        let stays = random.usize(..workers);
+                        for worker in (0..workers).filter(|worker| *worker != stays) {
+                            faults.push((at, Fault::CrashWorker(worker, away + Duration::from_secs(10))));
+                        }
                         continue;
                     }
                     _ => {
@@ -216,8 +220,8 @@ impl Scenario {
             max_concurrent_jobs: random.usize(1..=5),
             jobs,
             faults,
-            delay_max: Duration::from_millis(if random.bool() { 2 } else { 800 }),
-            store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
+            delay_max,
+            store_delay_max,
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
