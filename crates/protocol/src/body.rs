@@ -329,6 +329,10 @@ pub fn bounded_cancel_text(mut text: String) -> String {
 /// The key in an event's extras that says that the job was cancelled. Its value is an object with `text`.
 pub const CANCELLATION_KEY: &str = "cancellation";
 
+/// The key in an event's extras that says that progress events of the job were dropped on the way. Its value is an object with
+/// `count`.
+pub const MISSED_KEY: &str = "missed_events";
+
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -463,6 +467,11 @@ impl Event {
         self.extras.as_ref()?.get("input_response")?.get("input_id")?.as_str()
     }
 
+    /// In the word of a broker that progress events were dropped: how many.
+    pub fn missed(&self) -> Option<u64> {
+        self.extras.as_ref()?.get(MISSED_KEY)?.get("count")?.as_u64()
+    }
+
     /// In the event that a job was cancelled: who wanted that, when and why.
     pub fn cancellation(&self) -> Option<&str> {
         self.extras.as_ref()?.get(CANCELLATION_KEY)?.get("text")?.as_str()
@@ -520,6 +529,11 @@ pub fn check_job_request(bytes: &[u8]) -> Result<bool, DecodeError> {
     let text = object_text(bytes)?;
     let poster: Poster = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
     Ok(poster.fabric.is_some())
+}
+
+/// As [`check_object`], and reads of it what `Part` names.
+pub fn check_and_read<Part: DeserializeOwned>(bytes: &[u8]) -> Result<Part, DecodeError> {
+    serde_json::from_str(object_text(bytes)?).map_err(|error| not_an_object(error.to_string()))
 }
 
 /// As [`check_object`], as far as is cheap to say: see [`CHECKED_BYTES_MAX`].

@@ -108,7 +108,8 @@ pub struct JobReport {
     pub workers: BTreeMap<Identity, WorkerReport>,
     /// Why it did not complete.
     pub errors: Vec<String>,
-    /// Progress events that were dropped because they were not read in time.
+    /// Progress events that were dropped, here because they were not read in time, or by the broker because this client did not
+    /// take them in time.
     pub events_dropped: u64,
 }
 

@@ -10,6 +10,7 @@ mod large;
 mod questions;
 mod restart;
 mod roles;
+mod storm;
 mod support;
 mod unreadable;
 mod waiting;

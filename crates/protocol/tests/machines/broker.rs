@@ -188,17 +188,19 @@ impl Run {
             outputs += 1;
             assert!(outputs < 64, "one input has few outputs");
             match output {
-                BrokerOutput::Send(Outgoing { to, frames, purpose, .. }) => {
+                BrokerOutput::Send(outgoing) => {
+                    let Outgoing { to, frames, purpose, .. } = &outgoing;
+                    let purpose = *purpose;
                     match purpose {
                         Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => {
-                            BrokerToWorker::decode(&frames).expect("workers can read what we send");
+                            BrokerToWorker::decode(frames).expect("workers can read what we send");
                         }
-                        Purpose::Relay | Purpose::Reply | Purpose::Dispatched => {
-                            BrokerToClient::decode(&frames).expect("clients can read what we send");
+                        Purpose::Relay | Purpose::Progress | Purpose::Missed | Purpose::Reply | Purpose::Dispatched => {
+                            BrokerToClient::decode(frames).expect("clients can read what we send");
                         }
                     }
                     if purpose == Purpose::Dispatch && self.unreachable.contains(to.as_str()) {
-                        self.broker.undeliverable(&to, purpose, Undelivered::Unroutable);
+                        self.broker.undeliverable(&outgoing, Undelivered::Unroutable);
                         continue;
                     }
                     sent.push(Sent {
