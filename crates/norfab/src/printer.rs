@@ -339,7 +339,7 @@ mod tests {
         let of = |errors: &[&str]| {
             let mut result = ResultView::failed(norfab_protocol::ResultStatus::Error, "");
             result.errors = errors.iter().map(|error| (*error).to_owned()).collect();
-            with_errors(worker, " failed", &result)
+            with_errors(&worker, " failed", &result)
         };
         assert_eq!(of(&[]), "worker w1 failed and gives no reason");
         assert_eq!(of(&["no"]), "worker w1 failed: no");

@@ -85,7 +85,7 @@ impl World {
             match output {
                 BrokerOutput::Send(outgoing) => match outgoing.purpose {
                     Purpose::Dispatched if self.random.bool() => self.broker.held.push(outgoing),
-                    Purpose::Dispatched | Purpose::Relay | Purpose::Reply => {
+                    Purpose::Dispatched | Purpose::Relay | Purpose::Progress | Purpose::Missed | Purpose::Reply => {
                         self.broker_releases();
                         self.broker_sends(outgoing);
                     }

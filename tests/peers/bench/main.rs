@@ -13,6 +13,7 @@ mod memory;
 mod restart;
 mod route;
 mod router;
+mod storm;
 
 use std::env;
 use std::panic;
@@ -59,6 +60,7 @@ const FIGURES: &[Figure] = &[
         measure: restart::until_workers_serve,
         limit: None,
     },
+    Figure { name: "storm_1000", unit: "s", better: Better::Lower, measure: storm::until_all_serve, limit: None },
     Figure { name: "idle_cpu_broker", unit: "ms/min", better: Better::Lower, measure: idle::broker_cpu, limit: None },
     Figure { name: "idle_cpu_worker", unit: "ms/min", better: Better::Lower, measure: idle::worker_cpu, limit: None },
     Figure { name: "idle_cpu_client", unit: "ms/min", better: Better::Lower, measure: idle::client_cpu, limit: None },
