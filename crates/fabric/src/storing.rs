@@ -159,6 +159,33 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         self.writer.try_query(query)
     }
 
+    /// Runs a query that must know all that happened before, because the owner begins jobs by its answer, after that is stored.
+    /// Errors: it is not run; the store's queue has no room for what happened before. Where its disk has none, the query is told.
+    pub(crate) fn ask_whole(
+        &mut self,
+        query: impl FnOnce(Result<&mut S, QueryError>) + Send + 'static,
+    ) -> Result<(), QueryError> {
+        match self.submit() {
+            Submitted::Now => self.writer.try_query_whole(query),
+            Submitted::Later => Err(QueryError::Behind),
+            Submitted::Closed => Err(QueryError::Closed),
+        }
+    }
+
+    /// Asks at the start, and waits for the answer. `None`: there is none, which is logged.
+    pub(crate) fn first<Answer: Send + 'static>(
+        &self,
+        query: impl FnOnce(&mut S) -> Result<Answer, StoreError> + Send + 'static,
+    ) -> Option<Answer> {
+        let problem = match self.writer.try_ask(query).map(|answer| answer.recv()) {
+            Ok(Ok(Ok(answer))) => return Some(answer),
+            Ok(Ok(Err(error))) => error.to_string(),
+            Ok(Err(_)) | Err(_) => "the store has ended".to_owned(),
+        };
+        error!("{}: the job database has no answer: {problem}", self.who);
+        None
+    }
+
     /// Reads back a page of what the last process left; waits for it. Empty at the end, and when it cannot be read, which is
     /// logged.
     pub(crate) fn unfinished<Job: Send + 'static>(
@@ -170,7 +197,7 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         let problem = match asked.map(|answer| answer.recv()) {
             Ok(Ok(Ok(Page { jobs, unreadable, end }))) => {
                 for problem in unreadable.iter().take(UNREADABLE_LOGGED) {
-                    error!("{}: an unfinished job cannot be read and stays as it is: {problem}", self.who);
+                    error!("{}: an unfinished job cannot be read and stays as it is: {}", self.who, problem.error);
                 }
                 if unreadable.len() > UNREADABLE_LOGGED {
                     error!("{}: {} more cannot be read", self.who, unreadable.len() - UNREADABLE_LOGGED);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
 
 /// Where a job is, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -217,12 +217,19 @@ pub struct ClientJobFilter {
 /// A client's job database.
 pub trait ClientStore: Store<Operation = ClientOperation> {
     /// Unfinished jobs, the earliest submitted first, with bodies, after the end of the page before: for recovery, and for a
-    /// queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`].
+    /// queue that lives on disk. At most `limit` and [`crate::LISTED_JOBS_MAX`], and not many more bytes than
+    /// [`crate::PAGE_BYTES_MAX`].
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError>;
 
-    /// Unfinished jobs whose deadline is before a time in Unix seconds, with bodies. At most `limit` and
-    /// [`crate::LISTED_JOBS_MAX`].
+    /// Unfinished jobs whose deadline is before a time in Unix seconds, the earliest deadline first, with bodies. As many as
+    /// [`ClientStore::unfinished`] returns.
     fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError>;
+
+    /// The highest number of a job that is stored. A job that is stored later gets a higher one than all that are there.
+    fn last_number(&mut self) -> Result<Option<u64>, StoreError>;
+
+    /// The number of a job.
+    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError>;
 
     /// A job with results and events.
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError>;
@@ -232,6 +239,12 @@ pub trait ClientStore: Store<Operation = ClientOperation> {
 
     /// How many jobs in which state.
     fn statistics(&mut self) -> Result<Statistics<ClientState>, StoreError>;
+}
+
+impl Paged for ClientJob {
+    fn request_bytes(&self) -> usize {
+        self.body.len()
+    }
 }
 
 /// The rule for new jobs: the time of the end goes with a final state, and times are numbers.

@@ -27,7 +27,7 @@ impl Course {
         if !at.is_finite() {
             return Err(inconsistent(id, state));
         }
-        if state == WorkerState::Started && course.state != WorkerState::WaitingClientInput {
+        if state == WorkerState::Started {
             course.attempts = course.attempts.saturating_add(1);
             course.started = Some(at);
         }
@@ -36,6 +36,14 @@ impl Course {
         }
         course.state = state;
         Ok(course)
+    }
+
+    /// As [`Self::advance`], for a job that has the answer to its question.
+    pub fn answered(id: &JobId, course: Self) -> Result<Self, OperationError> {
+        if course.state.is_final() {
+            return Err(OperationError::Final { id: id.clone(), state: course.state.as_str() });
+        }
+        Ok(Self { state: WorkerState::Started, ..course })
     }
 
     /// As [`Self::advance`], for an end with a payload.

@@ -6,6 +6,7 @@
 mod client;
 mod worker;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,17 @@ use crate::error::{OperationError, StoreError};
 use crate::store::{EVENTS_PER_JOB_MAX, Store};
 use crate::worker::WorkerStore;
 
-/// Bytes of one value when it is unpacked: the largest result that a message can carry, and as much again.
+/// Bytes of all values of a job when they are unpacked: the largest result that a message can carry, and as much again.
 const UNPACKED_BYTES_MAX: u64 = 256 << 20;
+
+/// What the values of a job may still have.
+struct Room(Cell<u64>);
+
+impl Room {
+    fn new() -> Self {
+        Self(Cell::new(UNPACKED_BYTES_MAX))
+    }
+}
 
 /// Rows that cannot be read and are described; more are only counted.
 const PROBLEMS_MAX: usize = 20;
@@ -137,7 +147,10 @@ impl PythonJobs {
             columns,
             store,
             |store, id| Ok(store.job(id)?.is_some()),
-            |row| client::job(row, times, || self.events(row, client::event)),
+            |row| {
+                let room = Room::new();
+                client::job(row, times, &room, || self.events(row, |data| client::event(data, &room)))
+            },
         )
     }
 
@@ -151,8 +164,11 @@ impl PythonJobs {
             |store, id| Ok(store.job(id)?.is_some()),
             |row| {
                 let worker = self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-                worker::job(row, times, |service| {
-                    self.events(row, |data| worker::event(data, &worker, service, &row.get::<_, String>("uuid")?))
+                let room = Room::new();
+                worker::job(row, times, &room, |service| {
+                    self.events(row, |data| {
+                        worker::event(data, &room, &worker, service, &row.get::<_, String>("uuid")?)
+                    })
                 })
             },
         )
@@ -193,14 +209,17 @@ impl PythonJobs {
                 imported.known += 1;
                 continue;
             }
-            for outcome in store.apply(&operations)? {
-                match outcome {
-                    Ok(()) | Err(OperationError::TooManyEvents { .. }) => {}
-                    Err(OperationError::NotStored(error)) => return Err(error.into()),
-                    Err(refused) => {
-                        imported.unreadable += 1;
+            let is_refusal = |outcome: &OperationError| !matches!(outcome, OperationError::TooManyEvents { .. });
+            match store.apply(&operations)?.into_iter().filter_map(Result::err).find(is_refusal) {
+                None => {}
+                Some(OperationError::NotStored(error)) => return Err(error.into()),
+                // Others follow from the first.
+                Some(refused) => {
+                    imported.unreadable += 1;
+                    if imported.problems.len() < PROBLEMS_MAX {
                         imported.problems.push(refused.to_string());
                     }
+                    continue;
                 }
             }
             imported.jobs += 1;
@@ -268,24 +287,28 @@ fn bytes_of<'row>(row: &'row Row<'_>, column: &str) -> Result<Option<&'row [u8]>
 }
 
 /// The JSON of a value, which is packed unless a setting said otherwise.
-fn unpacked(packed: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    if packed.first().is_some_and(|byte| matches!(byte, b'{' | b'[' | b'"')) {
-        return Ok(packed.to_vec());
-    }
+fn unpacked(packed: &[u8], room: &Room) -> Result<Vec<u8>, Unreadable> {
     let mut text = Vec::new();
-    let mut decoder = ZlibDecoder::new(packed).take(UNPACKED_BYTES_MAX + 1);
-    decoder.read_to_end(&mut text).map_err(|error| Unreadable(format!("a packed value: {error}")))?;
-    if text.len() as u64 > UNPACKED_BYTES_MAX {
-        return Err(Unreadable(format!("a value has more than {UNPACKED_BYTES_MAX} bytes")));
+    if packed.first().is_some_and(|byte| matches!(byte, b'{' | b'[' | b'"')) {
+        text.extend_from_slice(packed);
+    } else {
+        let mut decoder = ZlibDecoder::new(packed).take(room.0.get() + 1);
+        decoder.read_to_end(&mut text).map_err(|error| Unreadable(format!("a packed value: {error}")))?;
     }
+    let Some(left) = room.0.get().checked_sub(text.len() as u64) else {
+        // Nor has what comes after it.
+        room.0.set(0);
+        return Err(Unreadable(format!("the values of the job have more than {UNPACKED_BYTES_MAX} bytes")));
+    };
+    room.0.set(left);
     Ok(text)
 }
 
 /// The POST body that a job must have had.
-fn body(row: &Row<'_>, task: &TaskName, timeout: u64) -> Result<Vec<u8>, Unreadable> {
+fn body(row: &Row<'_>, room: &Room, task: &TaskName, timeout: u64) -> Result<Vec<u8>, Unreadable> {
     let part = |column: &str| -> Result<Value, Unreadable> {
         let Some(packed) = bytes_of(row, column)? else { return Ok(Value::Null) };
-        let mut value: Map<String, Value> = serde_json::from_slice(&unpacked(packed)?)?;
+        let mut value: Map<String, Value> = serde_json::from_slice(&unpacked(packed, room)?)?;
         Ok(value.remove(column).unwrap_or_default())
     };
     let of_object = |value| if let Value::Object(value) = value { value } else { Map::new() };
@@ -307,3 +330,21 @@ fn time(row: &Row<'_>, column: &str, times: &Times<'_>) -> Result<Option<f64>, U
 
 /// Results by worker, each as it was written.
 type Results = BTreeMap<String, Box<RawValue>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_values_of_a_job_unpack_to_is_bounded_together() {
+        let room = Room(Cell::new(100));
+        let value = format!("{{{:50}}}", "");
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, value.as_bytes()).expect("memory");
+        let packed = packed.finish().expect("memory");
+        assert!(unpacked(&packed, &room).is_ok_and(|text| text == value.as_bytes()));
+        for value in [value.as_bytes(), &packed, b"{}"] {
+            assert!(unpacked(value, &room).is_err(), "nothing more is taken");
+        }
+    }
+}

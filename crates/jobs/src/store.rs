@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use norfab_protocol::name::JobId;
+
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
@@ -9,6 +11,9 @@ use crate::sqlite::SetAside;
 /// Most jobs that one listing or one page of unfinished jobs returns: a listing is for people, and recovery goes page by
 /// page, so that memory does not grow with the database.
 pub const LISTED_JOBS_MAX: usize = 10_000;
+
+/// Bytes of requests with which a page of unfinished jobs ends: a page is in memory as a whole. The last job of it may be larger.
+pub const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Most events kept per job: a task that reports in a loop must not fill the disk. Later events are refused.
 pub const EVENTS_PER_JOB_MAX: usize = 10_000;
@@ -21,7 +26,8 @@ pub trait Operation: Send + 'static {
     /// About how many bytes it holds; queues and batches are bounded by it.
     fn bytes(&self) -> usize;
 
-    /// Whether it begins a job. Whoever begins one is told when it is not stored; all other changes have happened already.
+    /// Whether it begins a job, or the run of one. Whoever begins one is told when it is not stored, and does not do it; all other
+    /// changes have happened already.
     fn begins_a_job(&self) -> bool;
 }
 
@@ -74,10 +80,36 @@ pub type PageEnd = (f64, String);
 pub struct Page<Job> {
     /// Those that can be read.
     pub jobs: Vec<Job>,
-    /// Why the others cannot: they stay as they are.
-    pub unreadable: Vec<StoreError>,
+    /// The others: they stay as they are.
+    pub unreadable: Vec<UnreadableJob>,
     /// Where the next page begins; `None` for an empty page, after which there are no more.
     pub end: Option<PageEnd>,
+}
+
+/// A job that cannot be read.
+#[derive(Debug, Clone)]
+pub struct UnreadableJob {
+    /// Which job, if that can be read.
+    pub id: Option<JobId>,
+    /// Why.
+    pub error: StoreError,
+}
+
+/// A job that pages are made of.
+pub(crate) trait Paged {
+    /// Bytes of its request.
+    fn request_bytes(&self) -> usize;
+}
+
+/// How many of the jobs make a page.
+pub(crate) fn page_length<Job: Paged>(jobs: &[Job], limit: usize) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&Job| {
+        let fits = bytes < PAGE_BYTES_MAX;
+        bytes += job.request_bytes();
+        fits
+    };
+    jobs.iter().take(limit.min(LISTED_JOBS_MAX)).take_while(fits).count()
 }
 
 /// How much a store holds.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
 
 /// Where a job is, as its worker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -94,8 +94,7 @@ pub struct WorkerJob {
 pub enum WorkerOperation {
     /// A new job. Refused: an id that is stored.
     Insert(WorkerJob),
-    /// The job is in another state since `at`. `Started` begins an attempt (counts it and notes the time), unless the job
-    /// waited for input and goes on. A final state ends the job without a payload. Refused: unknown id, final state.
+    /// The job is in another state since `at`. `Started` begins an attempt: counts it and notes the time. A final state ends the job without a payload. Refused: unknown id, final state.
     State {
         /// Which job.
         id: JobId,
@@ -103,6 +102,11 @@ pub enum WorkerOperation {
         state: WorkerState,
         /// When, Unix seconds.
         at: f64,
+    },
+    /// A job that waited for input goes on; this is no new attempt. Refused: unknown id, final state.
+    Answered {
+        /// Which job.
+        id: JobId,
     },
     /// The end of a job and what it returned, in one. Refused: unknown id, final state, a state that is not final.
     Finish {
@@ -132,14 +136,14 @@ impl Operation for WorkerOperation {
         OPERATION_BYTES
             + match self {
                 Self::Insert(job) => job.body.len(),
-                Self::State { .. } => 0,
+                Self::State { .. } | Self::Answered { .. } => 0,
                 Self::Finish { payload, .. } => payload.len(),
                 Self::Event { body, .. } => body.len(),
             }
     }
 
     fn begins_a_job(&self) -> bool {
-        matches!(self, Self::Insert(_))
+        matches!(self, Self::Insert(_) | Self::State { state: WorkerState::Started, .. })
     }
 }
 
@@ -169,6 +173,12 @@ pub struct WorkerJobFilter {
     pub client: Option<Identity>,
     /// This job only.
     pub uuid: Option<JobId>,
+}
+
+impl Paged for WorkerJob {
+    fn request_bytes(&self) -> usize {
+        self.body.len()
+    }
 }
 
 /// A worker's job database.

@@ -92,6 +92,9 @@ pub enum QueryError {
     /// The writer ended.
     #[error("the writer of the job database has ended")]
     Closed,
+    /// The database is not told all that has happened: its disk or the queue is full.
+    #[error("changes of jobs wait to be stored, because the disk is full or slow: try again when they are")]
+    Behind,
 }
 
 /// What the thread did since it began.
@@ -206,10 +209,26 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
     /// Runs `query` on the thread, after all that was submitted before and after its confirmations. It delivers its answer
     /// itself, and is dropped without being run if the writer ends first. Errors: too many wait, or the writer ended.
     pub fn try_query(&self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
+        self.put_query(false, Box::new(move |store, _| query(store)))
+    }
+
+    /// As [`Self::try_query`], for who acts on the answer: a change that could not be stored has happened all the same, and its job
+    /// must not be taken for what its row says. Such changes are tried once more before the query runs, and while one is left it
+    /// gets [`QueryError::Behind`] and not the store.
+    pub fn try_query_whole(
+        &self,
+        query: impl FnOnce(Result<&mut S, QueryError>) + Send + 'static,
+    ) -> Result<(), QueryError> {
+        let query =
+            move |store: &mut S, is_whole: bool| query(if is_whole { Ok(store) } else { Err(QueryError::Behind) });
+        self.put_query(true, Box::new(query))
+    }
+
+    fn put_query(&self, wants_whole: bool, run: RunQuery<S>) -> Result<(), QueryError> {
         let mut queue = self.shared.lock();
         queue.accepts_query()?;
         let after = queue.submitted;
-        queue.queries.push_back((after, Box::new(query)));
+        queue.queries.push_back(Query { after, wants_whole, run });
         self.shared.wake(queue);
         Ok(())
     }
@@ -283,7 +302,16 @@ impl<S: ?Sized + Store, Token> Drop for StoreWriter<S, Token> {
     }
 }
 
-type Query<S> = Box<dyn FnOnce(&mut S) + Send>;
+/// Is told whether the store has all changes.
+type RunQuery<S> = Box<dyn FnOnce(&mut S, bool) + Send>;
+
+struct Query<S: ?Sized> {
+    /// The operations that were submitted before it.
+    after: u64,
+    /// Whether it is worth trying once more to store what could not be.
+    wants_whole: bool,
+    run: RunQuery<S>,
+}
 
 struct Queue<S: ?Sized + Store, Token> {
     operations: VecDeque<Submission<S, Token>>,
@@ -291,8 +319,7 @@ struct Queue<S: ?Sized + Store, Token> {
     /// Operations that were ever submitted, and those of them that the thread took.
     submitted: u64,
     taken: u64,
-    /// Each with the operations that were submitted before it.
-    queries: VecDeque<(u64, Query<S>)>,
+    queries: VecDeque<Query<S>>,
     /// Operations with a token among those that wait: somebody waits for them.
     awaited: usize,
     /// How the thread sleeps: waking it costs a system call that is not needed otherwise.
@@ -467,7 +494,7 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
         // Queries see what was submitted before them, so they wait until all of that was taken. What came after them does not
         // hold them up.
         let taken = queue.taken;
-        while let Some((_, query)) = queue.queries.pop_front_if(|(after, _)| *after <= taken) {
+        while let Some(query) = queue.queries.pop_front_if(|query| query.after <= taken) {
             batch.queries.push_back(query);
         }
         Some(batch)

@@ -239,6 +239,37 @@ fn jobs_past_their_deadline_are_found_unless_they_have_ended() {
 }
 
 #[test]
+fn pages_end_when_their_requests_are_many_bytes() {
+    on_each(|store| {
+        let body = bytes::Bytes::from(vec![b' '; PAGE_BYTES_MAX / 4]);
+        let large = |number| ClientOperation::Insert(ClientJob { body: body.clone(), ..client_job(number) });
+        store_all(store, &(0..6).map(large).collect::<Vec<_>>());
+        let first = store.unfinished(None, 100).expect("a query");
+        assert_eq!(first.jobs.len(), 4);
+        let rest = store.unfinished(first.end, 100).expect("a query");
+        assert_eq!(rest.jobs.iter().map(|job| job.id.clone()).collect::<Vec<_>>(), [id(4), id(5)]);
+        assert_eq!(store.late(NOW + 1e6, 100).expect("a query").jobs.len(), 4);
+        let huge = bytes::Bytes::from(vec![b' '; PAGE_BYTES_MAX + 1]);
+        store_all(store, &[ClientOperation::Insert(ClientJob { body: huge, ..client_job(9) })]);
+        let alone = store.unfinished(rest.end, 100).expect("a query");
+        assert_eq!(alone.jobs.len(), 1, "one that is larger is a page");
+    });
+}
+
+#[test]
+fn a_job_that_is_stored_later_has_a_higher_number() {
+    on_each(|store| {
+        assert_eq!(store.last_number(), Ok(None));
+        store_all(store, &[client_insert(2), client_insert(1)]);
+        let last = store.last_number().expect("a query");
+        assert_eq!(store.number(&id(1)), Ok(last));
+        assert_eq!(store.number(&id(3)), Ok(None));
+        store_all(store, &[client_insert(0)]);
+        assert!(store.number(&id(0)).expect("a query") > last);
+    });
+}
+
+#[test]
 fn listings_filter_and_begin_with_the_newest() {
     on_each(|store| {
         let mut operations: Vec<_> = (0..10).map(client_insert).collect();

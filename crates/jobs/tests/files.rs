@@ -43,17 +43,17 @@ fn a_row_that_cannot_be_read_keeps_no_other_job_from_being_read_back() {
     }
     drop(other);
     let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
-    let (mut found, mut unreadable, mut after) = (Vec::new(), 0, None);
+    let (mut found, mut unreadable, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let Page { jobs, unreadable: problems, end } = store.unfinished(after, 2).expect("a query");
         found.extend(jobs.into_iter().map(|job| job.id));
-        unreadable += problems.len();
+        unreadable.extend(problems.into_iter().filter_map(|problem| problem.id));
         if end.is_none() {
             break;
         }
         after = end;
     }
-    assert_eq!((found, unreadable), ([1, 2, 3, 5, 6, 7].map(id).to_vec(), 3));
+    assert_eq!((found, unreadable), ([1, 2, 3, 5, 6, 7].map(id).to_vec(), [0, 4, 8].map(id).to_vec()));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the job database {path_text} has schema version 99, this program knows up to 2: run the newer program, or move the file away"
+            "the job database {path_text} has schema version 99, this program knows up to 3: run the newer program, or move the file away"
         )
     );
     let connection = Connection::open(&path).expect("a database");
@@ -539,5 +539,22 @@ fn a_database_that_somebody_replaces_is_used_as_it_is() {
     assert_eq!(store.apply(&[client_insert(5)]), Ok(vec![Ok(())]));
     assert!(store.take_news()[0].contains("nothing is lost"));
     assert!(folder.path().join("jobs.db-noted").exists());
+    assert_eq!(store.unfinished(None, 9).expect("a query").jobs.len(), 3);
+}
+
+#[test]
+fn unfinished_jobs_outlive_a_new_database_that_cannot_be_made_at_first() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
+    assert_eq!(store.apply(&[client_insert(1), client_insert(2)]), Ok(vec![Ok(()), Ok(())]));
+    store.settle().expect("space");
+    std::fs::remove_file(&path).expect("it is there");
+    let begun = folder.path().join("jobs.db.begun");
+    std::fs::create_dir(&begun).expect("a folder in the way");
+    assert!(store.apply(&[client_insert(3)]).is_err(), "no new one can be made");
+    assert!(store.apply(&[client_insert(3)]).is_err(), "as before");
+    std::fs::remove_dir(&begun).expect("it is empty");
+    assert_eq!(store.apply(&[client_insert(3)]), Ok(vec![Ok(())]));
     assert_eq!(store.unfinished(None, 9).expect("a query").jobs.len(), 3);
 }

@@ -156,6 +156,21 @@ fn rows_that_cannot_be_read_are_told_and_keep_no_other_back() {
 }
 
 #[test]
+fn a_job_that_the_store_refuses_is_one_problem_and_not_counted_as_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = database(folder.path(), "reports.db", FILES[1].1);
+    let broken = Connection::open(&path).expect("a database");
+    let changed = broken.execute("UPDATE jobs SET deadline = 9e999 WHERE status IN ('COMPLETED', 'FAILED')", []);
+    let refused = changed.expect("a change") as u64;
+    drop(broken);
+    let mut store = MemoryClientStore::default();
+    let imported =
+        PythonJobs::open(&path).expect("it is one").import_client(&mut store, &times(LATER)).expect("an import");
+    assert_eq!((imported.jobs, imported.unreadable), (7 - refused, refused), "{imported:?}");
+    assert_eq!(imported.problems.len() as u64, refused);
+}
+
+#[test]
 fn other_files_are_refused_by_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = folder.path().join("notes.db");

@@ -29,6 +29,21 @@ fn details(store: &mut dyn WorkerStore, number: usize) -> WorkerJobDetails {
 }
 
 #[test]
+fn a_job_that_begins_anew_after_its_process_ended_with_a_question_counts_the_attempt() {
+    on_each(|store| {
+        let before = [state(1, WorkerState::Started, 2.0), state(1, WorkerState::WaitingClientInput, 3.0)];
+        store_all(store, &[worker_insert(1)]);
+        store_all(store, &before);
+        store_all(store, &[state(1, WorkerState::Started, 4.0)]);
+        let job = details(store, 1).job;
+        assert_eq!((job.attempts, job.started, job.state), (2, Some(NOW + 4.0), WorkerState::Started));
+        store_all(store, &[finish(1, WorkerState::Completed, b"{}")]);
+        assert!(apply_one(store, WorkerOperation::Answered { id: id(1) }).is_err(), "it has ended");
+        assert!(apply_one(store, WorkerOperation::Answered { id: id(2) }).is_err(), "there is no such job");
+    });
+}
+
+#[test]
 fn a_job_lives_from_pending_to_its_result() {
     on_each(|store| {
         store_all(store, &[worker_insert(1)]);
@@ -37,7 +52,7 @@ fn a_job_lives_from_pending_to_its_result() {
             state(1, WorkerState::Started, 2.0),
             worker_event(1, "begins"),
             state(1, WorkerState::WaitingClientInput, 3.0),
-            state(1, WorkerState::Started, 4.0),
+            WorkerOperation::Answered { id: id(1) },
             finish(1, WorkerState::Completed, b"{\"failed\":false}"),
             worker_event(1, "result ready"),
         ];

@@ -287,6 +287,16 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
     };
     assert!(refused.is_disk_full(), "{refused}");
     assert!(stored > 3, "{stored} were stored");
+    // What is not stored has happened, so nobody may act on the rows without it.
+    let is_whole = || {
+        let (told, answer) = channel();
+        let query = move |store: Result<&mut (dyn WorkerStore + 'static), QueryError>| {
+            told.send(store.map(|_| ())).expect("it is heard")
+        };
+        writer.try_query_whole(query).expect("room");
+        answer.recv_timeout(PATIENCE).expect("an answer")
+    };
+    assert_eq!(is_whole(), Err(QueryError::Behind));
     // A new job is refused if there is no space for it either.
     let large_job = WorkerJob { body: large(100_000).into(), ..worker_job(20) };
     writer.try_submit(vec![(WorkerOperation::Insert(large_job), Some(20))]).expect("space in the queue");
@@ -297,6 +307,7 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
     let retention = Retention { jobs_max: 1, ..Retention::default() };
     let pruned = writer.try_ask(move |store| store.prune(&retention, NOW)).expect("a query");
     pruned.recv_timeout(PATIENCE).expect("an answer").expect("no error");
+    assert_eq!(is_whole(), Ok(()), "it is tried first");
     let end = std::time::Instant::now() + PATIENCE;
     loop {
         let found = writer.try_ask(move |store| store.result(&id(stored))).expect("a query");

@@ -353,7 +353,7 @@ pub enum Events {
 
 /// Reads `90s`, `10m`, `2h`, `500ms` or plain seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no time: write 500ms, 90s, 10m or 2h");
+    let wrong = || format!("'{text}' is no time: write 500ms, 90s, 10m, 2h or 30d");
     let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let number: f64 = text[..digits].parse().map_err(|_| wrong())?;
     let seconds = match &text[digits..] {
@@ -371,10 +371,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// As [`duration`], without its bounds: jobs may be older than a year, and `0s` means all.
+/// As [`duration`], without its bounds: jobs may be older than a year, and `0s` means all. A number alone is refused: the settings
+/// count days and times elsewhere seconds, and what goes by mistake is gone.
 fn age(text: &str) -> Result<Duration, String> {
-    if matches!(text, "0" | "0s") {
+    if text == "0s" {
         return Ok(Duration::ZERO);
+    }
+    if !text.is_empty() && text.chars().all(|character| character.is_ascii_digit()) {
+        return Err(format!("'{text}' has no unit: write {text}d for days, {text}h for hours"));
     }
     match text.strip_suffix('d').map(str::parse::<u64>) {
         Some(Ok(days)) if days <= AGE_DAYS_MAX => Ok(Duration::from_secs(days * 86_400)),
@@ -423,6 +427,7 @@ mod tests {
         assert_eq!(age("0s"), Ok(Duration::ZERO));
         assert_eq!(age("800d"), Ok(Duration::from_secs(800 * 86_400)));
         assert!(age("99999d").is_err());
+        assert_eq!(age("7"), Err("'7' has no unit: write 7d for days, 7h for hours".to_owned()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use norfab_protocol::client::{
     RestoredClientJob,
 };
 use norfab_protocol::frame::Frames;
+use norfab_protocol::message::{ClientCommand, ClientMessage};
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use norfab_protocol::worker::Class;
 
@@ -97,6 +98,9 @@ impl ClientNode {
 
 /// The task that may run again on its worker after a crash.
 pub(crate) const IDEMPOTENT: &str = "again";
+
+/// What a client says that cancels a job.
+const CANCELLED_BY_CALLER: &str = "cancelled by its caller";
 
 /// The one service of the simulation.
 pub(crate) fn service() -> ServiceName {
@@ -201,7 +205,7 @@ impl World {
         let planned = &self.scenario.jobs[index];
         let (client, by, now) = (planned.client, planned.cancelled_by, self.agenda.now());
         if let Some(machine) = &mut self.clients[by].machine {
-            let text = "cancelled by its caller".to_owned();
+            let text = CANCELLED_BY_CALLER.to_owned();
             if by == client {
                 machine.cancel(now, &job_id(index), text);
             } else {
@@ -296,7 +300,17 @@ impl World {
             let client = &mut self.clients[index];
             let Some(output) = client.machine.as_mut().and_then(Client::poll_output) else { break };
             match output {
-                ClientOutput::Send(frames, job) => client.wire.send(frames, Class::Data, job),
+                ClientOutput::Send(frames, job) => {
+                    if let Ok(ClientMessage { command: ClientCommand::Delete, job, body, .. }) =
+                        ClientMessage::decode(&frames)
+                        && let Some(row) = client.rows.0.get(&job)
+                        && body.windows(CANCELLED_BY_CALLER.len()).any(|part| part == CANCELLED_BY_CALLER.as_bytes())
+                        && !matches!(row.progress.state, JobState::Cancelling | JobState::Cancelled)
+                    {
+                        self.watch.fail(format!("a worker is told that job {job} is cancelled before it is stored"));
+                    }
+                    client.wire.send(frames, Class::Data, job);
+                }
                 ClientOutput::Forget(job) => client.wire.forget_job(&job),
                 ClientOutput::Store(operation, token) => {
                     if let ClientStoreOperation::Progress(progress) = &operation {
@@ -349,6 +363,15 @@ impl World {
                 trace!(self, "client {index}: {job} ended: {outcome:?}");
                 let client = &self.clients[index];
                 let alive_since = client.alive_since;
+                // Nobody goes on with a job whose deadline has passed, and one that was never stored is nowhere.
+                if outcome.state == JobState::Cancelled
+                    && let Some(row) = client.rows.0.get(job)
+                    && row.request.deadline > now
+                    && row.progress.dispatched.is_empty()
+                    && !matches!(row.progress.state, JobState::Cancelling | JobState::Cancelled)
+                {
+                    self.watch.fail(format!("job {job} is told as cancelled before that is stored"));
+                }
                 let stored = client.rows.0.get(job).map(|row| row.results.clone()).unwrap_or_default();
                 self.watch.ended(now, job, &outcome, alive_since, &stored);
             }

@@ -87,6 +87,8 @@ pub struct Scenario {
     pub twice_per_mille: u32,
     /// How often of 1,000 the broker finds a peer's queue full.
     pub full_per_mille: u32,
+    /// How often of 1,000 a worker's store cannot write down that a job starts.
+    pub unwritten_starts_per_mille: u32,
 }
 
 impl Scenario {
@@ -162,6 +164,7 @@ impl Scenario {
             store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
+            unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
         }
     }
 

@@ -69,8 +69,6 @@ pub struct WorkerRow {
     pub clock: i64,
     /// How often it began to run.
     pub attempts: u32,
-    /// Whether it waits for its client.
-    pub waits: bool,
     /// Its Result, and when it was stored.
     pub payload: Option<(Bytes, Instant)>,
 }
@@ -87,24 +85,18 @@ impl WorkerRows {
                 if self.0.contains_key(&new.job) {
                     return Err(StoreFailure::Duplicate);
                 }
-                let row =
-                    WorkerRow { new: new.clone(), received: now, clock, attempts: 0, waits: false, payload: None };
+                let row = WorkerRow { new: new.clone(), received: now, clock, attempts: 0, payload: None };
                 self.0.insert(new.job.clone(), row);
             }
             WorkerStoreOperation::Started(job) => {
                 if let Some(row) = self.0.get_mut(job) {
-                    // One that waited for its client goes on, that is no attempt.
-                    row.attempts += u32::from(!std::mem::take(&mut row.waits));
+                    row.attempts += 1;
                 }
             }
-            WorkerStoreOperation::Waiting(job) => {
-                if let Some(row) = self.0.get_mut(job) {
-                    row.waits = true;
-                }
-            }
+            WorkerStoreOperation::Waiting(_) | WorkerStoreOperation::Answered(_) => {}
             WorkerStoreOperation::Finish { job, payload, .. } => match self.0.get_mut(job) {
                 Some(row) if row.payload.is_none() => row.payload = Some((payload.clone(), now)),
-                _ => return Err(StoreFailure::Failed("no such unfinished job".to_owned())),
+                _ => return Err(StoreFailure::Refused("no such unfinished job".to_owned())),
             },
             WorkerStoreOperation::Event { .. } => {}
         }

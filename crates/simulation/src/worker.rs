@@ -9,8 +9,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, Worker, WorkerConfig, WorkerOutput,
-    WorkerStoreOperation, result_reply,
+    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
+    WorkerOutput, WorkerStoreOperation, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
@@ -272,7 +272,13 @@ impl World {
                     {
                         worker.rows.0.remove(&new.job);
                     }
-                    let outcome = worker.rows.apply(now, worker.clock, &operation);
+                    let fails = matches!(operation, WorkerStoreOperation::Started(_))
+                        && self.random.u32(..1000) < self.scenario.unwritten_starts_per_mille;
+                    let outcome = if fails {
+                        Err(StoreFailure::Failed("the disk is full".to_owned()))
+                    } else {
+                        worker.rows.apply(now, worker.clock, &operation)
+                    };
                     if let (WorkerStoreOperation::Finish { job, .. }, Ok(())) = (&operation, &outcome) {
                         self.watch.result_stored(now, job, &worker.identity);
                     }
@@ -375,6 +381,11 @@ impl World {
         let its_deadline = row.map(|row| row.received + row.new.time_left.unwrap_or_default());
         if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
             self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
+        }
+        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts != attempt) {
+            let attempts = row.map(|row| row.attempts);
+            self.watch
+                .fail(format!("attempt {attempt} of job {job} starts on worker {index}, whose disk has {attempts:?}"));
         }
         self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))

@@ -76,8 +76,19 @@ pub enum SubmitError {
     Refused(String),
 }
 
-/// Why an answer, a credit or a cancellation did not leave.
+/// Why an answer or a credit did not leave.
 pub type AnswerError = QueueError;
+
+/// Why nobody can say whether a job is unfinished: it is neither followed nor cancelled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LookUpError {
+    /// The queue to the owner.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The database, in which the job may wait.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
 
 /// The answer to a management request.
 #[derive(Debug, Clone)]
@@ -240,21 +251,22 @@ impl ClientHandle {
     }
 
     /// Follows a job that was submitted before, by this process or one before it. What came before is in the database
-    /// ([`ClientHandle::job`]) and not told again. `None`: it is not unfinished.
-    pub async fn watch(&self, job: JobId) -> Result<Option<JobHandle>, QueueError> {
+    /// ([`ClientHandle::job`]) and not told again. `None`: it is not unfinished. Errors: the client did not take the question; the
+    /// database, which has to be asked where more jobs are unfinished than are held in memory, has no answer.
+    pub async fn watch(&self, job: JobId) -> Result<Option<JobHandle>, LookUpError> {
         let mailbox = Mailbox::new();
         let (known, answer) = oneshot::channel();
         let command = ClientCommand::Watch { job: job.clone(), mailbox: Arc::clone(&mailbox), known };
         self.commands.send(command).await?;
-        let known = answer.await.map_err(|_| QueueError::Stopped)?;
+        let known = answer.await.map_err(|_| QueueError::Stopped)??;
         Ok(known.then(|| JobHandle::new(job, mailbox, self.commands.clone())))
     }
 
     /// Cancels an unfinished job of this client, submitted by this process or one before it: its workers are told until they
     /// confirm it. `by` says who wants that. Whoever follows the job is told of its end when all have confirmed, or after
     /// [`norfab_protocol::client::CANCEL_PATIENCE`]; the job's state in the database is CANCELLING until they have. `false`:
-    /// there is no such unfinished job. Errors: the client did not take it.
-    pub async fn cancel(&self, job: JobId, by: &str, reason: Option<String>) -> Result<bool, QueueError> {
+    /// there is no such unfinished job. Errors: those of [`ClientHandle::watch`].
+    pub async fn cancel(&self, job: JobId, by: &str, reason: Option<String>) -> Result<bool, LookUpError> {
         cancel(&self.commands, job, by, reason).await
     }
 
@@ -356,10 +368,10 @@ async fn cancel(
     job: JobId,
     by: &str,
     reason: Option<String>,
-) -> Result<bool, QueueError> {
+) -> Result<bool, LookUpError> {
     let (known, answer) = oneshot::channel();
     commands.send(ClientCommand::Cancel { job, by: by.to_owned(), reason, known }).await?;
-    answer.await.map_err(|_| QueueError::Stopped)
+    Ok(answer.await.map_err(|_| QueueError::Stopped)??)
 }
 
 fn not_taken(id: &JobId) -> SubmitError {
@@ -442,7 +454,7 @@ impl JobHandle {
     }
 
     /// As [`ClientHandle::cancel`].
-    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<bool, AnswerError> {
+    pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<bool, LookUpError> {
         cancel(&self.commands, self.id.clone(), by, reason).await
     }
 }

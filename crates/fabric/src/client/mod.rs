@@ -16,7 +16,7 @@ use norfab_transport::DealerLink;
 
 pub use fetch::{FetchError, Fetched};
 pub use handle::{
-    AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, ManagementAnswer, SubmitError, WorkerReport,
+    AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, LookUpError, ManagementAnswer, SubmitError, WorkerReport,
 };
 
 /// Commands that callers may have waiting for the client's owner, as in the recorded 0.25 client.

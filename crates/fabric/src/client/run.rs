@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientJob, ClientStore, Confirmation, Page, StoreError, spawn_client};
+use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
     Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, ManagementFailure,
@@ -21,8 +21,9 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
+use self::refill::Waiting;
 use super::ClientOptions;
-use super::backlog::{Backlog, Reading};
+use super::backlog::{Backlog, Held, Reading};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -56,7 +57,7 @@ pub(super) enum ClientCommand {
     Watch {
         job: JobId,
         mailbox: Arc<Mailbox>,
-        known: oneshot::Sender<bool>,
+        known: oneshot::Sender<Result<bool, StoreError>>,
     },
     Answer {
         job: JobId,
@@ -73,7 +74,7 @@ pub(super) enum ClientCommand {
         by: String,
         reason: Option<String>,
         /// Whether there is such an unfinished job.
-        known: oneshot::Sender<bool>,
+        known: oneshot::Sender<Result<bool, StoreError>>,
     },
     /// Tells workers that a job of another client is cancelled.
     CancelElsewhere {
@@ -110,9 +111,9 @@ pub(super) enum StoreAnswer {
         more: bool,
     },
     /// Jobs that wait in the database.
-    Read(Reading, Result<Page<ClientJob>, StoreError>),
+    Read(Reading, Result<Page<Waiting>, StoreError>),
     /// A job that is perhaps one of them, and what is asked of it.
-    Found(Box<Option<ClientJob>>, Box<ClientCommand>),
+    Found(Box<Result<Option<Waiting>, StoreError>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -147,6 +148,8 @@ pub(super) struct Run {
     throttle: Throttle,
     /// Unix seconds: jobs that were submitted before are those of a process before this one.
     began: f64,
+    /// Numbers up to this one are those of jobs of a process before this one, too: clocks are set back.
+    last_number: Option<u64>,
 }
 
 impl Run {
@@ -190,6 +193,7 @@ impl Run {
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
             began: SystemClock::unix(),
+            last_number: None,
         })
     }
 
@@ -268,16 +272,7 @@ impl Run {
                 }
                 StoreAnswer::Pruned { more } => self.storing.pruned(SystemClock::now(), more),
                 StoreAnswer::Read(what, page) => self.read_back(&what, page),
-                StoreAnswer::Found(job, command) => {
-                    if let Some(job) = *job
-                        && !job.state.is_final()
-                        && self.machine.state(&job.id).is_none()
-                    {
-                        self.take_back(job);
-                    }
-                    self.command(*command);
-                    self.perform();
-                }
+                StoreAnswer::Found(job, command) => self.found(*job, *command),
                 StoreAnswer::Ended => self.store_ended = true,
             }
         }
@@ -366,7 +361,7 @@ impl Run {
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                if self.backlog.takes(self.machine.unfinished()) {
+                if self.backlog.takes(self.held()) {
                     self.backlog.push(request.job.clone(), request.deadline);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
@@ -385,14 +380,14 @@ impl Run {
                     mailbox.close();
                 }
                 // Who asked may have gone.
-                known.send(active).ok();
+                known.send(Ok(active)).ok();
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
             ClientCommand::Cancel { job, by, reason, known } => {
                 let text = cancel_text(&by, reason.as_deref());
                 // Who asked may have gone.
-                known.send(self.machine.cancel(SystemClock::now(), &job, text)).ok();
+                known.send(Ok(self.machine.cancel(SystemClock::now(), &job, text))).ok();
             }
             ClientCommand::CancelElsewhere { job, service, target, by, reason } => {
                 self.machine.cancel_elsewhere(&job, service, target, cancel_text(&by, reason.as_deref()));
@@ -431,18 +426,15 @@ impl Run {
             match output {
                 ClientOutput::Send(frames, job) => self.outbox.push(SystemClock::now(), frames, Class::Data, job, None),
                 ClientOutput::Forget(job) => self.outbox.forget(&job),
-                ClientOutput::Store(operation, token) => self.storing.push(stored(operation), token),
-                ClientOutput::Update(job, update) => {
-                    let end = matches!(update, JobUpdate::Finished(_));
-                    if let Some(mailboxes) = self.mailboxes.get_mut(&job) {
-                        mailboxes.retain(|mailbox| mailbox.put(update.clone()));
+                ClientOutput::Store(operation, token) => {
+                    if let ClientStoreOperation::Progress(progress) = &operation
+                        && progress.state.is_final()
+                    {
+                        self.backlog.has_ended(&progress.job);
                     }
-                    if end {
-                        for mailbox in self.mailboxes.remove(&job).into_iter().flatten() {
-                            mailbox.close();
-                        }
-                    }
+                    self.storing.push(stored(operation), token);
                 }
+                ClientOutput::Update(job, update) => self.tell(&job, &update),
                 ClientOutput::Management(id, reply) => {
                     if let Some(answer) = self.management.remove(&id) {
                         // Who asked may have gone.
@@ -451,6 +443,23 @@ impl Run {
                 }
                 ClientOutput::Reconnect => self.reconnect = true,
                 ClientOutput::Note(note) => self.note(&note),
+            }
+        }
+    }
+
+    /// What the machine holds.
+    fn held(&self) -> Held {
+        Held { jobs: self.machine.held(), bytes: self.machine.held_bytes() }
+    }
+
+    /// Tells whoever follows a job.
+    fn tell(&mut self, job: &JobId, update: &JobUpdate) {
+        if let Some(mailboxes) = self.mailboxes.get_mut(job) {
+            mailboxes.retain(|mailbox| mailbox.put(update.clone()));
+        }
+        if matches!(update, JobUpdate::Finished(_)) {
+            for mailbox in self.mailboxes.remove(job).into_iter().flatten() {
+                mailbox.close();
             }
         }
     }
@@ -471,12 +480,18 @@ impl Run {
             ClientNote::UnexpectedWorker(job, worker) => {
                 warn!("client {client}: worker {worker} answered for job {job}, which it was not given");
             }
+            ClientNote::CancelNotStored { job, error } => {
+                error!("client {client}: job {job} is cancelled, but that could not be stored: {error}");
+            }
             ClientNote::WorkerAway(job) => info!("client {client}: a worker of job {job} is away"),
         }
     }
 
     /// Reads back what the last process left unfinished.
     fn restore(&mut self) {
+        // Where nobody can say it, all may be theirs.
+        let last_number = self.storing.first(|store| store.last_number());
+        self.last_number = last_number.unwrap_or(Some(u64::MAX));
         let mut after = None;
         loop {
             let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
@@ -488,7 +503,7 @@ impl Run {
                 return;
             }
             after = end;
-            if Backlog::is_enough(self.machine.unfinished()) {
+            if Backlog::is_enough(self.held()) {
                 return self.backlog.left_by_last_process(after, SystemClock::now());
             }
         }

@@ -366,7 +366,8 @@ impl Run {
             StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
                 let outcome = outcome.map_err(|error| match error {
                     OperationError::Duplicate { .. } => StoreFailure::Duplicate,
-                    error => StoreFailure::Failed(error.to_string()),
+                    OperationError::NotStored(error) => StoreFailure::Failed(error.to_string()),
+                    error => StoreFailure::Refused(error.to_string()),
                 });
                 self.machine.stored(now, token, outcome);
             }
@@ -461,7 +462,9 @@ impl Run {
     }
 
     fn note(&mut self, note: &WorkerNote) {
-        if matches!(note, WorkerNote::Refused(_) | WorkerNote::JobRefused { .. }) && !self.throttle.admit() {
+        if matches!(note, WorkerNote::Refused(_) | WorkerNote::JobRefused { .. } | WorkerNote::StartNotStored { .. })
+            && !self.throttle.admit()
+        {
             return;
         }
         let worker = &self.runner.identity;
@@ -475,7 +478,7 @@ impl Run {
                 warn!(job_uuid = %job, "worker {worker}: refused job {job}: {reason}")
             }
             WorkerNote::StartNotStored { job, error } => {
-                error!(job_uuid = %job, "worker {worker}: job {job} runs, but that could not be stored: {error}");
+                error!(job_uuid = %job, "worker {worker}: job {job} waits, that it starts could not be stored: {error}");
             }
             WorkerNote::ResultNotStored { job, error } => {
                 error!(job_uuid = %job, "worker {worker}: the result of job {job} was sent but not stored: {error}");

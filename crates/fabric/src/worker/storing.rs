@@ -108,6 +108,7 @@ pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
         }
         WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
         WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
+        WorkerStoreOperation::Answered(id) => WorkerOperation::Answered { id },
         WorkerStoreOperation::Finish { job, ending, payload } => {
             let state = match ending {
                 Ending::Completed => WorkerState::Completed,

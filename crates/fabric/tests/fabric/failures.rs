@@ -175,6 +175,12 @@ impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, 
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
         self.store.job(id)
     }
+    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
+        self.store.last_number()
+    }
+    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
+        self.store.number(id)
+    }
     fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
         (self.list)();
         self.store.list(filter)

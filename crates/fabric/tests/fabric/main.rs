@@ -8,6 +8,7 @@ mod detour;
 mod failures;
 mod large;
 mod questions;
+mod refill;
 mod restart;
 mod roles;
 mod storm;

@@ -13,7 +13,7 @@ use crate::client::{
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
-use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store, page_length};
 
 /// A client's job database in memory. A clone is a copy: what a crash leaves behind in a simulation.
 #[derive(Debug, Clone)]
@@ -133,17 +133,26 @@ impl ClientStore for MemoryClientStore {
             .cloned()
             .collect();
         jobs.sort_by(|one, other| order(one, &end(other)));
-        jobs.truncate(limit.min(LISTED_JOBS_MAX));
+        jobs.truncate(page_length(&jobs, limit));
         let end = jobs.last().map(end);
         Ok(Page { jobs, unreadable: Vec::new(), end })
     }
 
     fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        let mut page = self.unfinished(None, usize::MAX)?;
-        page.jobs.retain(|job| job.deadline < before);
-        page.jobs.truncate(limit);
-        page.end = page.jobs.last().map(|job| (job.submitted, job.id.to_string()));
-        Ok(page)
+        let is_late = |job: &&ClientJob| !job.state.is_final() && job.deadline < before;
+        let mut jobs: Vec<ClientJob> = self.table.rows.values().map(|row| &row.job).filter(is_late).cloned().collect();
+        jobs.sort_by(|one, other| one.deadline.total_cmp(&other.deadline));
+        jobs.truncate(page_length(&jobs, limit));
+        let end = jobs.last().map(|job| (job.submitted, job.id.to_string()));
+        Ok(Page { jobs, unreadable: Vec::new(), end })
+    }
+
+    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
+        Ok(self.table.rows.last_key_value().map(|(number, _)| *number))
+    }
+
+    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
+        Ok(self.table.numbers.get(id).copied())
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {

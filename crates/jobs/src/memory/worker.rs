@@ -10,7 +10,7 @@ use crate::course::Course;
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
-use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store, page_length};
 use crate::worker::{
     WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
@@ -88,6 +88,11 @@ impl MemoryWorkerStore {
                 row.set(Course::advance(id, row.course(), *state, *at)?);
                 Ok(())
             }
+            WorkerOperation::Answered { id } => {
+                let row = self.table.known(id)?;
+                row.set(Course::answered(id, row.course())?);
+                Ok(())
+            }
             WorkerOperation::Finish { id, state, at, payload } => {
                 let row = self.table.known(id)?;
                 row.set(Course::finish(id, row.course(), *state, *at)?);
@@ -141,7 +146,7 @@ impl WorkerStore for MemoryWorkerStore {
             .cloned()
             .collect();
         jobs.sort_by(|one, other| order(one, &end(other)));
-        jobs.truncate(limit.min(LISTED_JOBS_MAX));
+        jobs.truncate(page_length(&jobs, limit));
         let end = jobs.last().map(end);
         Ok(Page { jobs, unreadable: Vec::new(), end })
     }

@@ -5,7 +5,7 @@ use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::Row;
 use serde_json::Value;
 
-use super::{Found, Results, Times, Unreadable, body, bytes_of, time, unpacked};
+use super::{Found, Results, Room, Times, Unreadable, body, bytes_of, time, unpacked};
 use crate::client::{ClientJob, ClientOperation, ClientState};
 
 /// What is written down for a job that never ended.
@@ -18,6 +18,7 @@ const TIMEOUT_SECONDS_DEFAULT: u64 = 600;
 pub(super) fn job(
     row: &Row<'_>,
     times: &Times<'_>,
+    room: &Room,
     events: impl FnOnce() -> Result<Vec<Vec<u8>>, Unreadable>,
 ) -> Result<Found<ClientOperation>, Unreadable> {
     let id = JobId::parse(&row.get::<_, String>("uuid")?)?;
@@ -45,7 +46,7 @@ pub(super) fn job(
     });
     let (dispatched, started) = (names(row, "workers_dispatched")?, names(row, "workers_started")?);
     let results: Results = match bytes_of(row, "result_data")? {
-        Some(packed) => serde_json::from_slice(&unpacked(packed)?)?,
+        Some(packed) => serde_json::from_slice(&unpacked(packed, room)?)?,
         None => Results::new(),
     };
     let completed = names(row, "workers_completed")?;
@@ -53,7 +54,7 @@ pub(super) fn job(
         id: id.clone(),
         service: ServiceName::parse(&row.get::<_, String>("service")?)?,
         target: target(row)?,
-        body: body(row, &task, timeout)?.into(),
+        body: body(row, room, &task, timeout)?.into(),
         task,
         timeout,
         submitted,
@@ -86,8 +87,8 @@ pub(super) fn job(
 }
 
 /// An event is kept as it was sent.
-pub(super) fn event(data: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    let text = unpacked(data)?;
+pub(super) fn event(data: &[u8], room: &Room) -> Result<Vec<u8>, Unreadable> {
+    let text = unpacked(data, room)?;
     serde_json::from_slice::<serde_json::Map<String, Value>>(&text)?;
     Ok(text)
 }

@@ -6,7 +6,7 @@ use rusqlite::Row;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Found, Results, Times, Unreadable, body, bytes_of, time, unpacked};
+use super::{Found, Results, Room, Times, Unreadable, body, bytes_of, time, unpacked};
 use crate::worker::{WorkerJob, WorkerOperation, WorkerState};
 
 /// Seconds that a job has where its row does not say so: the default of the Python worker.
@@ -25,6 +25,7 @@ struct End {
 pub(super) fn job(
     row: &Row<'_>,
     times: &Times<'_>,
+    room: &Room,
     events: impl FnOnce(Option<&str>) -> Result<Vec<Vec<u8>>, Unreadable>,
 ) -> Result<Found<WorkerOperation>, Unreadable> {
     let id = JobId::parse(&row.get::<_, String>("uuid")?)?;
@@ -48,13 +49,13 @@ pub(super) fn job(
     }
     let ended = ended.or(started).unwrap_or(received);
     let end = match bytes_of(row, "result_data")? {
-        Some(packed) => Some(serde_json::from_slice::<End>(&unpacked(packed)?)?),
+        Some(packed) => Some(serde_json::from_slice::<End>(&unpacked(packed, room)?)?),
         None => None,
     };
     let mut operations = vec![WorkerOperation::Insert(WorkerJob {
         id: id.clone(),
         client: Identity::parse(&row.get::<_, String>("client_address")?)?,
-        body: body(row, &task, timeout)?.into(),
+        body: body(row, room, &task, timeout)?.into(),
         task,
         timeout,
         received,
@@ -84,8 +85,14 @@ pub(super) fn job(
 }
 
 /// An event with what a Python worker adds only when it sends it: who it is, its service and the job.
-pub(super) fn event(data: &[u8], worker: &str, service: Option<&str>, uuid: &str) -> Result<Vec<u8>, Unreadable> {
-    let mut stored: Map<String, Value> = serde_json::from_slice(&unpacked(data)?)?;
+pub(super) fn event(
+    data: &[u8],
+    room: &Room,
+    worker: &str,
+    service: Option<&str>,
+    uuid: &str,
+) -> Result<Vec<u8>, Unreadable> {
+    let mut stored: Map<String, Value> = serde_json::from_slice(&unpacked(data, room)?)?;
     for ours in ["client_address", "juuid"] {
         stored.remove(ours);
     }

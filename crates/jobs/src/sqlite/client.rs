@@ -36,7 +36,27 @@ impl ClientStore for SqliteStore<ClientJobs> {
     }
 
     fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        self.page_of("deadline < ?4", concat!(job_columns!(), ", body"), None, before, limit, read_job_and_body)
+        // By the order of submission it would look at all of them.
+        let sql = concat!(
+            "SELECT ",
+            job_columns!(),
+            ", body FROM job INDEXED BY job_late WHERE finished IS NULL AND deadline < ?1 ORDER BY deadline, number LIMIT ?2"
+        );
+        self.page_of(sql, params![before, limit.min(LISTED_JOBS_MAX) as i64], read_job_and_body)
+    }
+
+    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
+        self.read(None, |connection| {
+            let number = |row: &Row<'_>| row.get::<_, Option<i64>>(0);
+            Ok(connection.query_row("SELECT max(number) FROM job", [], number)?.map(i64::unsigned_abs))
+        })
+    }
+
+    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
+        self.read(Some(id), |connection| {
+            let mut select = connection.prepare_cached("SELECT number FROM job WHERE id = ?1")?;
+            Ok(select.query_row([id.as_str()], |row| row.get::<_, i64>(0)).optional()?.map(i64::unsigned_abs))
+        })
     }
 
     fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
@@ -96,7 +116,7 @@ impl Schema for ClientJobs {
         name: "client",
         // "NFJC"
         application_id: 0x4e46_4a43,
-        migrations: &[include_str!("client_1.sql"), include_str!("noted.sql")],
+        migrations: &[include_str!("client_1.sql"), include_str!("noted.sql"), include_str!("client_3.sql")],
     };
     const TABLES: &[&str] = &["body", "result", "event"];
 

@@ -109,6 +109,10 @@ impl Recorded for WorkerOperation {
                 write_bytes(to, state.as_str().as_bytes());
                 write_time(to, *at);
             }
+            Self::Answered { id } => {
+                to.push(5);
+                write_bytes(to, id.as_str().as_bytes());
+            }
             Self::Finish { id, state, at, payload } => {
                 to.push(3);
                 write_bytes(to, id.as_str().as_bytes());
@@ -148,6 +152,7 @@ impl Recorded for WorkerOperation {
                 payload: read_payload(from)?,
             },
             4 => Self::Event { id: read_job_id(from)?, body: read_payload(from)? },
+            5 => Self::Answered { id: read_job_id(from)? },
             _ => return None,
         })
     }
@@ -283,6 +288,7 @@ mod tests {
         round_trip(&[
             WorkerOperation::Insert(job),
             WorkerOperation::State { id: id("1"), state: WorkerState::Started, at: 2.0 },
+            WorkerOperation::Answered { id: id("1") },
             WorkerOperation::Finish {
                 id: id("1"),
                 state: WorkerState::Failed,

@@ -28,14 +28,33 @@ impl FileId {
     /// `None`: no file has this name, or nobody can say.
     #[cfg(unix)]
     fn of(path: &Path) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
-        let found = fs::metadata(path).ok()?;
-        Some(Self((found.dev(), found.ino())))
+        Self::found(path).ok()
     }
 
     #[cfg(not(unix))]
     fn of(_path: &Path) -> Option<Self> {
         None
+    }
+
+    #[cfg(unix)]
+    fn found(path: &Path) -> std::io::Result<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let found = fs::metadata(path)?;
+        Ok(Self((found.dev(), found.ino())))
+    }
+
+    /// Whether the name does not stand for this file any more. A name that cannot be looked up for a while still does.
+    #[cfg(unix)]
+    fn is_gone(self, path: &Path) -> bool {
+        match Self::found(path) {
+            Ok(found) => found != self,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
+
+    #[cfg(not(unix))]
+    fn is_gone(self, _path: &Path) -> bool {
+        false
     }
 }
 
@@ -65,9 +84,10 @@ impl<S: Schema> SqliteStore<S> {
         let Some(stamp) = self.stamp.clone() else { return Ok(()) };
         let path = self.database.path.clone();
         let files = self.database.files;
-        if files.database.is_some() && FileId::of(&path) != files.database {
+        if files.database.is_some_and(|file| file.is_gone(&path)) {
             self.begin_anew(&path, &stamp)?;
-        } else if self.journal.is_some() && FileId::of(&beside(&path, NOTED_SUFFIX)) != files.journal {
+        } else if self.journal.is_some() && files.journal.is_none_or(|file| file.is_gone(&beside(&path, NOTED_SUFFIX)))
+        {
             // What it held is known here. The database takes it, and then nothing was lost.
             self.settle()?;
             self.open_journal_anew(&path)?;
@@ -84,14 +104,10 @@ impl<S: Schema> SqliteStore<S> {
         // The file without a name is still there for this process. What is noted must be in it before it is copied; a full
         // disk loses the latest changes.
         drop(self.settle());
-        let removed = !path.exists();
+        let removed = !path.try_exists().map_err(|error| file_error("find", path, &error))?;
         let begun = beside(path, BEGUN_SUFFIX);
         let carried = if removed { Some(self.carry_unfinished(&begun)?) } else { None };
         let log = beside(path, LOG_SUFFIX);
-        // SQLite would write its log back and then remove whatever file has the name of it.
-        let keep_log = self.database.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
-        keep_log.map_err(|error| self.database.error(error))?;
-        self.database.connection = Connection::open_in_memory().map_err(|error| self.database.error(error))?;
         if FileId::of(&log) == self.database.files.log && self.database.files.log.is_some() {
             // It belongs to the file that is gone. The new one must not take it for its own.
             fs::remove_file(&log).map_err(|error| file_error("remove", &log, &error))?;
@@ -99,6 +115,11 @@ impl<S: Schema> SqliteStore<S> {
         if carried.is_some() {
             fs::rename(&begun, path).map_err(|error| file_error("rename", &begun, &error))?;
         }
+        // Until here the old file is in use, and all that failed can be tried again. SQLite would write its log back and then
+        // remove whatever file has the name of it.
+        let keep_log = self.database.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
+        keep_log.map_err(|error| self.database.error(error))?;
+        self.database.connection = Connection::open_in_memory().map_err(|error| self.database.error(error))?;
         let aside = {
             self.database = Database::open(path, &S::KIND, Some(stamp))?;
             self.database.set_aside.as_ref().map(ToString::to_string)

@@ -17,7 +17,7 @@ use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, statement, store_error};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, Page, PageEnd, Store};
+use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, PAGE_BYTES_MAX, Page, PageEnd, Paged, Store, UnreadableJob};
 
 /// What is added to the name of a database for its journal.
 pub(super) const NOTED_SUFFIX: &str = "-noted";
@@ -243,41 +243,49 @@ impl<S: Schema> SqliteStore<S> {
     }
 
     /// A page of unfinished jobs; `columns` are what `read` reads. One row that cannot be read keeps none of the others back.
-    pub(super) fn page<Job>(
+    pub(super) fn page<Job: Paged>(
         &mut self,
         columns: &str,
         after: Option<PageEnd>,
         limit: usize,
         read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
     ) -> Result<Page<Job>, StoreError> {
-        self.page_of("?4 IS NOT NULL", columns, after, 0.0, limit, read)
+        let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
+        let sql = format!(
+            "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
+             ORDER BY submitted, id LIMIT ?3"
+        );
+        self.page_of(&sql, params![time, id, limit.min(LISTED_JOBS_MAX) as i64], read)
     }
 
-    /// As [`SqliteStore::page`], of those jobs only for which a condition on the number `?4` holds.
-    pub(super) fn page_of<Job>(
+    /// What a query finds, as a page.
+    pub(super) fn page_of<Job: Paged>(
         &mut self,
-        condition: &str,
-        columns: &str,
-        after: Option<PageEnd>,
-        number: f64,
-        limit: usize,
+        sql: &str,
+        parameters: impl rusqlite::Params,
         read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
     ) -> Result<Page<Job>, StoreError> {
         let path = self.database.path.clone();
         self.read(None, |connection| {
-            let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
-            let mut select = connection.prepare_cached(&format!(
-                "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) AND {condition} \
-                 ORDER BY submitted, id LIMIT ?3"
-            ))?;
-            let mut rows = select.query(params![time, id, limit.min(LISTED_JOBS_MAX) as i64, number])?;
+            let mut select = connection.prepare_cached(sql)?;
+            let mut rows = select.query(parameters)?;
             let mut page = Page { jobs: Vec::new(), unreadable: Vec::new(), end: None };
-            while let Some(row) = rows.next()? {
+            let mut bytes = 0;
+            while bytes < PAGE_BYTES_MAX
+                && let Some(row) = rows.next()?
+            {
+                let id = row.get::<_, String>("id");
                 match read(connection, row) {
-                    Ok(job) => page.jobs.push(job),
-                    Err(error) => page.unreadable.push(store_error(path.clone(), &error)),
+                    Ok(job) => {
+                        bytes += job.request_bytes();
+                        page.jobs.push(job);
+                    }
+                    Err(error) => {
+                        let id = id.as_ref().ok().and_then(|id| JobId::parse(id).ok());
+                        page.unreadable.push(UnreadableJob { id, error: store_error(path.clone(), &error) });
+                    }
                 }
-                if let (Ok(time), Ok(id)) = (row.get("submitted"), row.get("id")) {
+                if let (Ok(time), Ok(id)) = (row.get("submitted"), id) {
                     page.end = Some((time, id));
                 }
             }

@@ -113,6 +113,7 @@ impl Schema for WorkerJobs {
         match operation {
             WorkerOperation::Insert(job) => &job.id,
             WorkerOperation::State { id, .. }
+            | WorkerOperation::Answered { id }
             | WorkerOperation::Finish { id, .. }
             | WorkerOperation::Event { id, .. } => id,
         }
@@ -129,6 +130,7 @@ impl Schema for WorkerJobs {
             WorkerOperation::State { state, at, .. } if at.is_finite() => {
                 Some(if state.is_final() { Change::Final } else { Change::Passing })
             }
+            WorkerOperation::Answered { .. } => Some(Change::Passing),
             WorkerOperation::Finish { state, at, .. } if at.is_finite() && state.is_final() => Some(Change::Final),
             _ => None,
         }
@@ -137,6 +139,7 @@ impl Schema for WorkerJobs {
     fn advance(operation: &WorkerOperation, course: &mut Course) -> Outcome {
         *course = match operation {
             WorkerOperation::State { id, state, at } => Course::advance(id, *course, *state, *at)?,
+            WorkerOperation::Answered { id } => Course::answered(id, *course)?,
             WorkerOperation::Finish { id, state, at, .. } => Course::finish(id, *course, *state, *at)?,
             WorkerOperation::Insert(_) | WorkerOperation::Event { .. } => *course,
         };
@@ -146,7 +149,10 @@ impl Schema for WorkerJobs {
     fn count(operation: &WorkerOperation, row: &mut JobRow<Course>) -> Outcome {
         match operation {
             WorkerOperation::Event { id, .. } => blob::count_event(id, &mut row.events),
-            WorkerOperation::Insert(_) | WorkerOperation::State { .. } | WorkerOperation::Finish { .. } => Ok(()),
+            WorkerOperation::Insert(_)
+            | WorkerOperation::State { .. }
+            | WorkerOperation::Answered { .. }
+            | WorkerOperation::Finish { .. } => Ok(()),
         }
     }
 
@@ -206,7 +212,9 @@ impl Schema for WorkerJobs {
         let number = row.number;
         match operation {
             WorkerOperation::Insert(_) => {}
-            WorkerOperation::State { .. } => write_course(connection, number, &row.course)?,
+            WorkerOperation::State { .. } | WorkerOperation::Answered { .. } => {
+                write_course(connection, number, &row.course)?;
+            }
             WorkerOperation::Finish { payload, .. } => {
                 write_course(connection, number, &row.course)?;
                 let mut insert =

@@ -137,13 +137,13 @@ pub(super) fn run<S: ?Sized + Store, Token>(
         }
         if !batch.queries.is_empty() && !writing.held.operations.is_empty() {
             turns += 1;
-            if turns.is_multiple_of(HELD_TURNS) {
+            if turns.is_multiple_of(HELD_TURNS) || batch.queries.iter().any(|query| query.wants_whole) {
                 // What fails again is tried again.
                 drop(writing.retry());
             }
         }
         for query in batch.queries {
-            query(&mut writing.store);
+            (query.run)(&mut writing.store, writing.held.operations.is_empty());
         }
         if writing.store.tidy().is_err() {
             counters.tidy_failures.fetch_add(1, Ordering::Relaxed);

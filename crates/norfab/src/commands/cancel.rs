@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use norfab_fabric::client::{JobReport, WorkerReport};
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientState, ClientStore};
 use norfab_protocol::JobId;
-use norfab_protocol::client::Lost;
+use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::target::Target;
 use serde_json::{Map, Value, json};
 
@@ -37,6 +37,12 @@ pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
     let report = own(&site, &slot, &id, &words).await?;
     drop(slot);
     let job = stored(&folder, &id)?.map_or(details.job, |details| details.job);
+    if let Some(report) = report.as_ref().filter(|report| report.state == JobState::Cancelled) {
+        // Behind who cancelled it: that this could not be written down.
+        for problem in report.errors.iter().skip(1) {
+            printer::warning(&printer::printable(problem));
+        }
+    }
     Ok(tell(global, &job, &report.map(|report| standings(&report)).unwrap_or_default()))
 }
 
@@ -53,7 +59,8 @@ fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails),
 /// Cancels a job of a client that does not run. It is written down before anybody is told: what cannot be told now is told
 /// when a client of the name runs the next time.
 async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> Result<Option<JobReport>, Failure> {
-    let client = site.start_client(slot)?;
+    // Whoever cancels a job does not mean to start others.
+    let client = site.start_client_that_sends_no_jobs(slot)?;
     let done = async {
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
         client.cancel(id.clone(), &who(), words.reason.clone()).await.map_err(Failure::failed)?;

@@ -83,13 +83,22 @@ impl Site {
         Ok(lock.map(|lock| ClientSlot { name: name.to_owned(), folder, _lock: lock }))
     }
 
-    /// Starts a client under a name that was taken.
+    /// Starts a client under a name that was taken. It goes on with the jobs of the name that have not ended.
     pub fn start_client(&self, slot: &ClientSlot) -> Result<ClientHandle, Failure> {
+        self.start_client_with(slot, ClientConfig::default())
+    }
+
+    /// As [`Site::start_client`], but jobs that were not sent yet stay where they are.
+    pub fn start_client_that_sends_no_jobs(&self, slot: &ClientSlot) -> Result<ClientHandle, Failure> {
+        self.start_client_with(slot, ClientConfig { in_flight_max: 0, ..ClientConfig::default() })
+    }
+
+    fn start_client_with(&self, slot: &ClientSlot, config: ClientConfig) -> Result<ClientHandle, Failure> {
         let path = slot.folder.join(FILE_NAME);
         let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
             identity: Identity::parse(&slot.name).map_err(Failure::configuration)?,
-            config: ClientConfig::default(),
+            config,
             link: Box::new(self.dealer(&slot.name, &slot.folder)?),
             store: Box::new(move || {
                 let store = SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?;

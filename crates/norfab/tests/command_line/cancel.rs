@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{Lab, eventually};
+use crate::support::{FABRIC, Lab, eventually};
 
 /// Submits a job that would take a minute, and waits until it runs.
 fn long_job(lab: &Lab) -> String {
@@ -92,4 +92,24 @@ fn a_signal_cancels_the_job_where_that_is_asked_for() {
         assert!(ended.stderr.contains("cancelled by "), "{}", ended.stderr);
         assert_eq!(lab.json(&["jobs", "--json"])[0]["status"], "CANCELLED");
     }
+}
+
+#[test]
+fn to_cancel_a_job_sends_no_other_one() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let waiting = ["run", "filesharing", "echo", "--nowait", "--wait-for-workers"];
+    let ids: Vec<String> = (0..2).map(|_| lab.run(&waiting).stdout.trim().to_owned()).collect();
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let ended = lab.run(&["cancel", &ids[0], "--wait", "3s"]);
+    assert!(ended.stdout.contains("cancelled by "), "{ended:?}");
+    let state = |id: &str| {
+        let jobs = lab.json(&["jobs", "--json", "--offline"]);
+        let rows = jobs.as_array().expect("rows").clone();
+        rows.iter().find(|row| row["uuid"] == id).expect("a row")["status"].clone()
+    };
+    assert_eq!(state(&ids[1]), "NEW", "it waits for a command that means it");
+    lab.run(&["jobs", &ids[1]]);
+    assert_eq!(state(&ids[1]), "COMPLETED");
 }

@@ -187,8 +187,15 @@ fn jobs_are_exported_with_all_that_belongs_to_them() {
     let again = lab.run(&["jobs", "export", "all.jsonl"]);
     assert_eq!(again.code, Some(5), "{again:?}");
     assert_snapshot!(again.stderr, @"error: all.jsonl is there already: --force overwrites it");
+    // One that all may read does not stay so: results may hold secrets.
+    lab.write("all.jsonl", "of yesterday");
+    let all = lab.path("all.jsonl");
+    let of_all = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&all, of_all).expect("it is there");
     assert_eq!(lab.run(&["jobs", "export", "all.jsonl", "--force", "--format", "json"]).code, Some(0));
     assert!(lab.read("all.jsonl").starts_with("[\n"));
+    let permissions = std::fs::metadata(&all).expect("it is there").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777, 0o600);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Which workers a job went to, so that a repeated POST goes where the first went.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::name::{Identity, JobId};
 
@@ -41,7 +41,9 @@ impl JobMemory {
             return;
         }
         if let Some(remembered) = self.jobs.get_mut(&key) {
-            let new: Vec<&Identity> = workers.iter().filter(|worker| !remembered.workers.contains(worker)).collect();
+            // Thousands may have it, and each repeated POST names them all.
+            let known: HashSet<&Identity> = remembered.workers.iter().collect();
+            let new: Vec<&Identity> = workers.iter().filter(|worker| !known.contains(worker)).collect();
             if !new.is_empty() {
                 self.workers += new.len();
                 remembered.workers = remembered.workers.iter().chain(new).cloned().collect();

@@ -15,7 +15,7 @@ mod registry;
 mod relay;
 mod undelivered;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -103,8 +103,9 @@ struct Dispatch {
     tried: Vec<Identity>,
     /// Who was tried and not reached.
     unreached: Vec<Identity>,
-    /// A POST that was handed on before: `reached` is who got it then.
+    /// A POST that was handed on before: `reached` is who got it then, and `had` the same, to be looked up.
     repeated: bool,
+    had: HashSet<Identity>,
     /// For a cancellation: whom the job went to, as far as that is remembered.
     holders: Vec<Identity>,
     reached: Vec<Identity>,
@@ -224,7 +225,7 @@ impl Broker {
             }
             let dispatch = self.dispatch.as_mut()?;
             if let Some(reached) = dispatch.in_flight.take()
-                && !(dispatch.repeated && dispatch.reached.contains(&reached))
+                && !dispatch.had.contains(&reached)
             {
                 dispatch.reached.push(reached);
             }
@@ -385,6 +386,7 @@ impl Broker {
                     unreached: Vec::new(),
                     repeated: repeated.is_some(),
                     holders,
+                    had: repeated.iter().flatten().cloned().collect(),
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
                 });

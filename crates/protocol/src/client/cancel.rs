@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::Client;
-use super::job::{Cancel, Job, JobState, Lost};
-use super::output::{ClientNote, ClientOutput, JobUpdate, Outcome};
+use super::job::{Cancel, Job, JobState, Lost, Written};
+use super::output::{ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, Outcome};
+use super::{CANCELLING_MAX, Client};
 use crate::body::{self, CancelBody, Dispatched};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName};
@@ -26,23 +26,64 @@ pub const CANCEL_ANSWER_MAX: Duration = Duration::from_secs(60);
 const CANCELS_MIN: u32 = 3;
 
 impl Client {
-    /// Cancels a job. `text` says who wanted that, when and why: see [`body::cancel_text`]. One that cannot be anywhere ends at
-    /// once; else its workers are told, again and again until they confirm it or its deadline has passed, across restarts of
-    /// this process. Its caller is told of the end when all have confirmed, after [`CANCEL_PATIENCE`] at the latest.
-    /// `false`: there is no such unfinished job.
+    /// Unfinished jobs.
+    pub fn unfinished(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// Bytes of the requests of all unfinished jobs.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Unfinished jobs that take the place of others: not those that are being cancelled, which may wait for workers that are
+    /// away until their deadline, but for those of them beyond [`CANCELLING_MAX`].
+    pub fn held(&self) -> usize {
+        self.jobs.len() - self.cancelling.min(CANCELLING_MAX)
+    }
+
+    /// Cancels a job. `text` says who wanted that, when and why: see [`body::cancel_text`]. It is written down before anybody is
+    /// told, as a process after this one would go on with the job. Then one that cannot be anywhere ends; else its workers are
+    /// told, again and again until they confirm it or its deadline has passed, across restarts of this process. Its caller is
+    /// told of the end when all have confirmed, after [`CANCEL_PATIENCE`] at the latest. Where it cannot be written down, all
+    /// are told nevertheless, and the end says so. `false`: there is no such unfinished job.
     pub fn cancel(&mut self, now: Instant, id: &JobId, text: String) -> bool {
         let Some(job) = self.jobs.get_mut(id) else { return false };
         if job.cancel.is_some() {
             return true;
         }
-        if !job.may_be_anywhere() {
-            self.finish(now, id, JobState::Cancelled, vec![text]);
-            return true;
+        let ends = !job.may_be_anywhere();
+        self.begin_cancel(now, id, body::bounded_cancel_text(text), Written::NotYet { ends });
+        if let Some(job) = self.jobs.get(id) {
+            let mut progress = job.progress(Vec::new());
+            if ends {
+                progress.state = JobState::Cancelled;
+            }
+            self.store(ClientStoreOperation::Progress(progress), Some(ClientToken(id.clone())));
         }
-        self.begin_cancel(now, id, body::bounded_cancel_text(text));
-        self.progress(id);
-        self.tell_workers(now, id);
+        self.set_timer(id);
         true
+    }
+
+    /// It is written down that a job is cancelled, or cannot be.
+    pub(super) fn cancel_written(&mut self, now: Instant, id: &JobId, outcome: Result<(), String>) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let Some(cancel) = &mut job.cancel else { return };
+        let Written::NotYet { ends } = cancel.written else { return };
+        cancel.written = match outcome {
+            Ok(()) => Written::Down,
+            Err(error) => Written::Failed(error),
+        };
+        (cancel.patience_ends, cancel.next) = (now + CANCEL_PATIENCE, Some(now));
+        if let Written::Failed(error) = &cancel.written {
+            let note = ClientNote::CancelNotStored { job: id.clone(), error: error.clone() };
+            self.note(note);
+        }
+        if ends || self.is_confirmed(id) {
+            self.end_cancelled(now, id);
+        } else {
+            self.tell_workers(now, id);
+        }
     }
 
     /// Tells workers once that a job of another client is cancelled. Nothing comes back: they tell that client.
@@ -56,16 +97,17 @@ impl Client {
     /// A job that a process before this one cancelled.
     pub(super) fn restore_cancel(&mut self, now: Instant, id: &JobId, errors: Vec<String>) {
         let text = errors.into_iter().next().unwrap_or_else(|| "cancelled".to_owned());
-        self.begin_cancel(now, id, text);
+        self.begin_cancel(now, id, text, Written::Down);
         if !self.end_if_confirmed(now, id) {
             self.tell_workers(now, id);
         }
     }
 
-    fn begin_cancel(&mut self, now: Instant, id: &JobId, text: String) {
+    fn begin_cancel(&mut self, now: Instant, id: &JobId, text: String, written: Written) {
         // Its POST must not leave any more.
         self.outputs.push_back(ClientOutput::Forget(id.clone()));
         let Some(job) = self.jobs.get_mut(id) else { return };
+        self.cancelling += 1;
         job.state = JobState::Cancelling;
         (job.next_post, job.next_ask, job.around) = (None, None, None);
         job.answers.clear();
@@ -73,7 +115,9 @@ impl Client {
             text,
             patience_ends: now + CANCEL_PATIENCE,
             told: false,
-            next: Some(now),
+            row_has_ended: written == Written::NotYet { ends: true },
+            next: (written == Written::Down).then_some(now),
+            written,
             times: 0,
             handed: BTreeMap::new(),
         });
@@ -92,7 +136,7 @@ impl Client {
             Some(_) => Target::list(job.missing()),
             None => job.everyone(),
         };
-        let Some(cancel) = &mut job.cancel else { return };
+        let Some(cancel) = job.cancel.as_mut().filter(|cancel| cancel.is_written()) else { return };
         if self.connected {
             cancel.times = (cancel.times + 1).min(16);
             cancel.next = Some(now + (first * (1 << (cancel.times - 1).min(8))).min(max));
@@ -134,8 +178,7 @@ impl Client {
                 job.set_dispatched(Some(holders));
             } else if job.posted_on == Some(connection) {
                 // The broker had the POST before this, and it remembers nothing: nobody took the job.
-                let text = job.cancel_text();
-                self.finish(now, id, JobState::Cancelled, vec![text]);
+                self.end_cancelled(now, id);
                 return;
             } else {
                 match &job.request.target {
@@ -159,8 +202,7 @@ impl Client {
     pub(super) fn cancel_not_handed_on(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         if job.dispatched().is_none() && job.posted_on == Some(self.connection) && job.is_untouched() {
-            let text = job.cancel_text();
-            self.finish(now, id, JobState::Cancelled, vec![text]);
+            self.end_cancelled(now, id);
         } else {
             self.note(ClientNote::WorkerAway(id.clone()));
         }
@@ -177,13 +219,29 @@ impl Client {
 
     /// Ends a cancelled job when nobody has it any more.
     pub(super) fn end_if_confirmed(&mut self, now: Instant, id: &JobId) -> bool {
-        let Some(job) = self.jobs.get(id) else { return true };
-        let done = job.is_done();
+        if !self.jobs.contains_key(id) {
+            return true;
+        }
+        let done = self.is_confirmed(id);
         if done {
-            let text = job.cancel_text();
-            self.finish(now, id, JobState::Cancelled, vec![text]);
+            self.end_cancelled(now, id);
         }
         done
+    }
+
+    fn is_confirmed(&self, id: &JobId) -> bool {
+        self.jobs.get(id).is_some_and(|job| job.is_done())
+    }
+
+    /// Nobody has a cancelled job any more: it ends, once it is written down that it is cancelled.
+    fn end_cancelled(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let text = job.cancel_text();
+        if let Some(Cancel { written: Written::NotYet { ends }, .. }) = &mut job.cancel {
+            *ends = true;
+            return;
+        }
+        self.finish(now, id, JobState::Cancelled, vec![text]);
     }
 
     /// The caller has waited long enough for workers to confirm.
@@ -192,9 +250,30 @@ impl Client {
         let missing = job.unconfirmed();
         let Some(cancel) = &mut job.cancel else { return };
         cancel.told = true;
-        let outcome = Outcome { state: JobState::Cancelled, errors: vec![cancel.text.clone()], missing };
+        let errors = std::iter::once(cancel.text.clone()).chain(cancel.written.problem()).collect();
+        let outcome = Outcome { state: JobState::Cancelled, errors, missing };
         self.outputs.push_back(ClientOutput::Update(id.clone(), JobUpdate::Finished(outcome)));
         self.set_timer(id);
+    }
+}
+
+impl Written {
+    /// What its caller should know.
+    pub(super) fn problem(&self) -> Option<String> {
+        match self {
+            Self::NotYet { .. } | Self::Down => None,
+            Self::Failed(error) => Some(format!(
+                "that it is cancelled could not be written down: {error}; if this process ends before it is, the next client \
+                 of this name goes on with the job: cancel it again then"
+            )),
+        }
+    }
+}
+
+impl Cancel {
+    /// Whether it was tried to write it down, after which everybody is told.
+    pub(super) fn is_written(&self) -> bool {
+        !matches!(self.written, Written::NotYet { .. })
     }
 }
 

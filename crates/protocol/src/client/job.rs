@@ -171,11 +171,26 @@ pub(super) struct Cancel {
     pub(super) patience_ends: Instant,
     /// The caller was told that the job has ended.
     pub(super) told: bool,
+    /// Whether it is written down.
+    pub(super) written: Written,
+    /// The row was given the end of the job at once, as it was nowhere.
+    pub(super) row_has_ended: bool,
     /// When the workers are told again; how often they were.
     pub(super) next: Option<Instant>,
     pub(super) times: u32,
     /// When the broker handed it to a worker first, and how often.
     pub(super) handed: BTreeMap<Identity, (Instant, u32)>,
+}
+
+/// Whether it is written down that a job is cancelled.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Not yet. `ends`: nobody has the job, and it ends then.
+    NotYet { ends: bool },
+    /// It is.
+    Down,
+    /// It could not be.
+    Failed(String),
 }
 
 /// A round of asking who has a job.
@@ -520,10 +535,26 @@ impl Job {
     /// When something is to be done about it; without a connection only what needs none.
     pub(super) fn next_wake(&self, connected: bool) -> Instant {
         let cancel = self.cancel.as_ref();
-        let patience = cancel.filter(|cancel| !cancel.told).map(|cancel| cancel.patience_ends);
+        let patience = cancel.filter(|cancel| !cancel.told && cancel.is_written()).map(|cancel| cancel.patience_ends);
         let told_again = cancel.and_then(|cancel| cancel.next);
         let sends = [self.next_ask, self.next_post, told_again].into_iter().flatten().filter(|_| connected);
         sends.chain(patience).fold(self.request.deadline, Instant::min)
+    }
+
+    /// Whether it waits for its first POST.
+    pub(super) fn waits_for_post(&self) -> bool {
+        self.stored && self.posts == 0 && !self.in_flight && self.cancel.is_none()
+    }
+
+    /// Who may begin it although its deadline has passed: this process posted it, and they have not said that they have it. Those
+    /// that have keep the deadline themselves.
+    pub(super) fn may_still_begin(&self) -> Option<Target> {
+        if self.dispatched.is_none() {
+            return (self.posts > self.refusals).then(|| self.everyone());
+        }
+        let silent: Vec<Identity> =
+            self.missing().into_iter().filter(|worker| !self.started.contains(worker)).collect();
+        (self.posts > 0 && !silent.is_empty()).then(|| Target::list(silent))
     }
 
     /// Whether a POST of it may have reached a worker.

@@ -21,7 +21,7 @@ pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
 
-use crate::body::{self, InputRequest, InputResponse, ManagementBody, StreamCredit};
+use crate::body::{self, CancelBody, InputRequest, InputResponse, ManagementBody, StreamCredit};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId, ServiceName};
@@ -38,6 +38,9 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// How long after a connection a job for `any` or `all` that may have been posted on an earlier one is left alone. The broker may
 /// be a new one, to which workers come back one by one: those that are asked who has the job, or get it, must be all of them.
 pub const RETURN_TIME: Duration = Duration::from_secs(5);
+
+/// Jobs that are being cancelled and take no other job's place in memory: some KB each beside their requests.
+pub const CANCELLING_MAX: usize = 10_000;
 
 /// Connections of which is remembered which process the broker was.
 const RUNS_MAX: usize = 64;
@@ -79,8 +82,12 @@ pub struct Client {
     config: ClientConfig,
     /// Each by itself: a map that grows copies what is in it, and a backlog is large.
     jobs: HashMap<JobId, Box<Job>>,
+    /// Bytes of their requests.
+    held_bytes: usize,
     waiting: VecDeque<JobId>,
     in_flight: usize,
+    /// Jobs that are being cancelled.
+    cancelling: usize,
     timers: Timers<JobId>,
     /// Open requests; with its message one that waits for a connection.
     management: HashMap<JobId, Option<ClientMessage>>,
@@ -108,8 +115,10 @@ impl Client {
         Self {
             config,
             jobs: HashMap::new(),
+            held_bytes: 0,
             waiting: VecDeque::new(),
             in_flight: 0,
+            cancelling: 0,
             timers: Timers::default(),
             management: HashMap::new(),
             management_timers: Timers::default(),
@@ -138,7 +147,7 @@ impl Client {
             return;
         }
         self.timers.set(job.clone(), request.deadline);
-        self.jobs.insert(job.clone(), Box::new(Job::new(request.clone())));
+        self.insert(Box::new(Job::new(request.clone())));
         self.store(ClientStoreOperation::Insert(request), Some(ClientToken(job)));
     }
 
@@ -156,7 +165,7 @@ impl Client {
             // What was on its way may be lost. Not all at once: a thousand jobs must not make a storm.
             let at = now + self.config.get_first / 16 * (number % 16) as u32;
             if let Some(cancel) = &mut job.cancel {
-                (cancel.times, cancel.next) = (0, Some(at));
+                (cancel.times, cancel.next) = (0, cancel.is_written().then_some(at));
             } else if job.dispatched().is_some() {
                 job.asked = 0;
                 job.next_ask = Some(at);
@@ -186,28 +195,36 @@ impl Client {
         self.silent_since = None;
     }
 
-    /// Jobs that the store has not confirmed yet.
+    /// Jobs of which the store has not confirmed yet that they are there, or that they are cancelled.
     pub fn unconfirmed(&self) -> usize {
-        self.jobs.values().filter(|job| !job.stored).count()
+        let is_open = |job: &Job| !job.stored || job.cancel.as_ref().is_some_and(|cancel| !cancel.is_written());
+        self.jobs.values().filter(|job| is_open(job)).count()
     }
 
-    /// The store has a new job, or not.
+    /// The store has a new job or a cancellation, or not. Both are confirmed in the order in which they were given to it.
     pub fn stored(&mut self, now: Instant, token: ClientToken, outcome: Result<(), String>) {
         let ClientToken(id) = token;
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        if job.stored {
+            return self.cancel_written(now, &id, outcome);
+        }
+        let cancelled = job.cancel.as_ref().map(|cancel| cancel.text.clone());
         match outcome {
             Ok(()) => {
                 job.stored = true;
                 self.update(id.clone(), JobUpdate::Stored);
-                self.waiting.push_back(id);
-                self.post_waiting(now);
+                if cancelled.is_none() {
+                    self.waiting.push_back(id);
+                    self.post_waiting(now);
+                }
             }
             Err(error) => {
                 job.refused_by_store = true;
-                let errors = vec![format!("the job could not be stored and was not sent: {error}")];
-                self.finish(now, &id, JobState::Failed, errors);
+                let state = if cancelled.is_some() { JobState::Cancelled } else { JobState::Failed };
+                let error = format!("the job could not be stored and was not sent: {error}");
+                self.finish(now, &id, state, cancelled.into_iter().chain([error]).collect());
             }
         }
     }
@@ -223,7 +240,7 @@ impl Client {
             self.in_flight += 1;
             job.in_flight = true;
         }
-        self.jobs.insert(id.clone(), job);
+        self.insert(job);
         if cancelled {
             self.restore_cancel(now, &id, errors);
         }
@@ -249,15 +266,20 @@ impl Client {
         self.post_waiting(now);
     }
 
-    /// A new job that the store has already and that was never posted.
-    pub fn submit_stored(&mut self, now: Instant, request: JobRequest) {
+    /// A new job that the store has already and that was never posted. It is posted behind the next input, or the call of
+    /// [`Client::timeout`] that has to follow: one that is cancelled first never leaves.
+    pub fn submit_stored(&mut self, request: JobRequest) {
         let id = request.job.clone();
         let mut job = Box::new(Job::new(request));
         job.stored = true;
         self.timers.set(id.clone(), job.request.deadline);
-        self.jobs.insert(id.clone(), job);
+        self.insert(job);
         self.waiting.push_back(id);
-        self.post_waiting(now);
+    }
+
+    fn insert(&mut self, job: Box<Job>) {
+        self.held_bytes += job.request.body.len();
+        self.jobs.insert(job.request.job.clone(), job);
     }
 
     /// A message came from the broker.
@@ -309,8 +331,10 @@ impl Client {
             if job.request.deadline <= now {
                 self.expire(now, &id);
             } else if let Some(cancel) = &job.cancel {
-                let (tells, ends) =
-                    (cancel.next.is_some_and(|at| at <= now), !cancel.told && cancel.patience_ends <= now);
+                let (tells, ends) = (
+                    cancel.next.is_some_and(|at| at <= now),
+                    cancel.is_written() && !cancel.told && cancel.patience_ends <= now,
+                );
                 if ends {
                     self.cancel_patience_ended(&id);
                 }
@@ -380,11 +404,6 @@ impl Client {
         self.outputs.pop_front()
     }
 
-    /// Unfinished jobs.
-    pub fn unfinished(&self) -> usize {
-        self.jobs.len()
-    }
-
     /// The questions of an unfinished job that wait for an answer, with who asks.
     pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
         self.jobs.get(job).map_or(&[], |job| job.open_questions())
@@ -406,9 +425,10 @@ impl Client {
     }
 
     /// Whether anyone can have an answer: the store has the job, so it was or may have been posted. Before that an answer is
-    /// a guess, or one for an earlier job with this id.
+    /// a guess, or one for an earlier job with this id. So it is of one that is being stored as cancelled because it was nowhere.
     fn is_answerable(&self, id: &JobId) -> bool {
-        self.jobs.get(id).is_some_and(|job| job.stored)
+        let is_over = |job: &Job| job.cancel.as_ref().is_some_and(|cancel| cancel.row_has_ended);
+        self.jobs.get(id).is_some_and(|job| job.stored && !is_over(job))
     }
 
     fn note(&mut self, note: ClientNote) {
@@ -506,13 +526,22 @@ impl Client {
             job.request.timeout.as_secs()
         );
         let errors = std::iter::once(error).chain(job.refusal.clone()).collect();
+        // A POST that is still under way says how much time was left when it was sent: this comes behind it.
+        let withdrawn =
+            job.may_still_begin().filter(|_| self.connected).map(|target| (job.request.service.clone(), target));
         self.finish(now, id, JobState::Stale, errors);
+        if let Some((service, target)) = withdrawn {
+            let text = format!("cancelled by the fabric: the deadline of job {id} has passed");
+            let body = body::encode(&CancelBody { reason: None, text: Some(text) });
+            self.send(ClientMessage { command: ClientCommand::Delete, service, target, job: id.clone(), body });
+        }
     }
 
     fn finish(&mut self, now: Instant, id: &JobId, state: JobState, errors: Vec<String>) {
         let Some(mut job) = self.jobs.remove(id) else {
             return;
         };
+        self.held_bytes -= job.request.body.len();
         if self.jobs.is_empty() {
             // Nobody waits for a word any more.
             self.silent_since = None;
@@ -521,17 +550,22 @@ impl Client {
         if job.in_flight {
             self.in_flight -= 1;
         }
+        if job.cancel.is_some() {
+            self.cancelling -= 1;
+        }
         job.state = state;
         if !self.connected || state != JobState::Completed {
             self.outputs.push_back(ClientOutput::Forget(id.clone()));
         }
         // Also where the store has not confirmed the job yet: it does things in order, and a job that ended must not be
         // found unfinished after a restart.
-        if !job.refused_by_store {
+        if !job.refused_by_store && !job.cancel.as_ref().is_some_and(|cancel| cancel.row_has_ended) {
             self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
         }
         if !job.end_was_told() {
             let missing = job.missing_why();
+            let problem = job.cancel.as_ref().and_then(|cancel| cancel.written.problem());
+            let errors = errors.into_iter().chain(problem).collect();
             self.update(id.clone(), JobUpdate::Finished(Outcome { state, errors, missing }));
         }
         self.post_waiting(now);

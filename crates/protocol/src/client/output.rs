@@ -33,7 +33,8 @@ pub enum ClientStoreOperation {
     },
 }
 
-/// What is confirmed by the store: [`ClientStoreOperation::Insert`] of this job.
+/// What is confirmed by the store, in the order in which it was given to it: [`ClientStoreOperation::Insert`] of this job, then
+/// that it is cancelled, if it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientToken(pub JobId);
 
@@ -113,6 +114,13 @@ pub enum ClientNote {
     UnknownJob(JobId),
     /// A worker answered that was not asked.
     UnexpectedWorker(JobId, String),
+    /// That a job is cancelled could not be stored; its workers are told all the same.
+    CancelNotStored {
+        /// Which.
+        job: JobId,
+        /// Why.
+        error: String,
+    },
     /// The broker found no worker for a question about a job that is under way; the job goes on.
     WorkerAway(JobId),
 }

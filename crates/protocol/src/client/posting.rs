@@ -10,17 +10,23 @@ use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{JobId, ServiceName};
 use crate::target::Target;
 
+/// Ids of jobs that wait to be posted below which nobody looks for those of jobs that have ended.
+const WAITING_SWEPT_MIN: usize = 1024;
+
 impl Client {
     pub(super) fn post_waiting(&mut self, now: Instant) {
+        if self.waiting.len() > 2 * self.jobs.len() + WAITING_SWEPT_MIN {
+            // Those that ended while they waited leave their ids behind.
+            let jobs = &self.jobs;
+            self.waiting.retain(|id| jobs.get(id).is_some_and(|job| job.waits_for_post()));
+        }
         while self.connected
             && self.in_flight < self.config.in_flight_max
             && let Some(id) = self.waiting.pop_front()
         {
             // One whose deadline has passed ends with the next look at the timers. One that ended while it waited may have
             // been followed by another with its id.
-            let next = self.jobs.get_mut(&id).filter(|job| {
-                job.stored && job.posts == 0 && !job.in_flight && job.cancel.is_none() && job.request.deadline > now
-            });
+            let next = self.jobs.get_mut(&id).filter(|job| job.waits_for_post() && job.request.deadline > now);
             if let Some(job) = next {
                 job.in_flight = true;
                 self.in_flight += 1;

@@ -135,7 +135,13 @@ impl Bench {
 
     fn cancel(&mut self, job: &str, text: &str) -> Did {
         assert!(self.client.cancel(self.now, &id(job), text.to_owned()));
-        self.drain()
+        let did = self.drain();
+        assert!(did.outcome.is_none(), "written down before anybody is told");
+        assert!(did.sent.iter().all(|sent| sent.0 != Command::Delete), "written down before anybody is told");
+        self.client.stored(self.now, ClientToken(id(job)), Ok(()));
+        let mut then = self.drain();
+        then.sent.splice(..0, did.sent);
+        then
     }
 
     fn after(&mut self, seconds: f64) -> Did {
@@ -403,7 +409,8 @@ fn a_job_that_ended_while_it_waited_for_its_turn_does_not_post_its_successor_too
         bench.client.submit(request);
         bench.client.stored(bench.now, ClientToken(id(job)), Ok(()));
     }
-    bench.client.cancel(bench.now, &id("2"), "cancelled".into());
+    bench.drain();
+    bench.cancel("2", "cancelled");
     let request = bench.request("2", "any");
     bench.client.submit(request);
     bench.drain();
@@ -486,12 +493,15 @@ fn a_job_that_is_cancelled_while_it_is_being_stored_is_not_found_unfinished_late
     let stored = std::iter::from_fn(|| bench.client.poll_output()).any(|output| {
         matches!(
             output,
-            ClientOutput::Store(ClientStoreOperation::Progress(Progress { state: JobState::Cancelled, .. }), None)
+            ClientOutput::Store(ClientStoreOperation::Progress(Progress { state: JobState::Cancelled, .. }), Some(_))
         )
     });
     assert!(stored, "the row says cancelled as soon as there is one");
     bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
-    assert!(bench.drain().sent.is_empty(), "and it is not posted");
+    let did = bench.drain();
+    assert!(did.sent.is_empty() && did.outcome.is_none(), "and it is not posted");
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    assert_eq!(bench.drain().outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
 }
 
 #[test]

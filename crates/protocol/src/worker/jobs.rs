@@ -8,7 +8,7 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, Phase, Worker};
+use super::{ActiveJob, Phase, START_AGAIN, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
 };
@@ -130,7 +130,7 @@ impl Worker {
                 self.start_jobs(now);
                 self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
             }
-            Err(StoreFailure::Failed(error)) => {
+            Err(StoreFailure::Refused(error) | StoreFailure::Failed(error)) => {
                 self.forget(&job, reserved);
                 self.start_jobs(now);
                 let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
@@ -161,7 +161,7 @@ impl Worker {
         if let Err(failure) = outcome {
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
-                StoreFailure::Failed(error) => error,
+                StoreFailure::Refused(error) | StoreFailure::Failed(error) => error,
             };
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
@@ -269,6 +269,10 @@ impl Worker {
     }
 
     pub(super) fn start_jobs(&mut self, now: Instant) {
+        if self.start_again_at.is_some_and(|at| now < at) {
+            return;
+        }
+        self.start_again_at = None;
         while self.running < self.config.max_concurrent_jobs && !self.stopping {
             let Some(job) = self.queue.pop_front() else {
                 return;
@@ -289,13 +293,23 @@ impl Worker {
         }
     }
 
-    /// A job is written down as started: it starts. One that could not be written down starts too: its client was told that
-    /// it will, and only a crash in the meantime could make it run again.
+    /// A job is written down as started: it starts. One that could not be written down waits, as all behind it: the next process
+    /// would find it as one that has not run, and run it again. One that the store does not have is found by nobody, and starts.
     pub(super) fn start(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
         let Some(active) = self.jobs.get_mut(&job) else {
             return;
         };
         if active.phase != Phase::Starting || active.abandoned {
+            return;
+        }
+        if let Err(StoreFailure::Failed(error)) = outcome {
+            active.phase = Phase::Queued;
+            self.running -= 1;
+            if !self.stopping {
+                self.queue.push_front(job.clone());
+                self.start_again_at = Some(now + START_AGAIN);
+            }
+            self.note(WorkerNote::StartNotStored { job, error });
             return;
         }
         if active.deadline.is_some_and(|deadline| deadline <= now) {
@@ -320,8 +334,5 @@ impl Worker {
             deadline: active.deadline,
         };
         self.outputs.push_back(WorkerOutput::Start(start));
-        if let Err(StoreFailure::Failed(error)) = outcome {
-            self.note(WorkerNote::StartNotStored { job, error });
-        }
     }
 }

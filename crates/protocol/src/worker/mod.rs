@@ -32,6 +32,10 @@ pub const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// one whose answer is still on its way does not count against the next.
 pub const QUESTIONS_MAX: usize = 128;
 
+/// How soon it is tried again to write down that a job starts, after the store could not: it has no space, and nobody can do
+/// anything about that sooner.
+pub const START_AGAIN: Duration = Duration::from_secs(1);
+
 /// Payloads from this size on keep a slow line busy for so long that it matters.
 const LARGE_BYTES: usize = 1 << 20;
 
@@ -125,6 +129,8 @@ pub struct Worker {
     reserved: HashSet<JobId>,
     /// Jobs that start or run.
     running: usize,
+    /// Nothing starts before: the store could not write the last one down.
+    start_again_at: Option<Instant>,
     /// Bytes of the requests of all unfinished jobs.
     bytes: usize,
     connected: bool,
@@ -147,6 +153,7 @@ impl Worker {
             queue: VecDeque::new(),
             reserved: HashSet::new(),
             running: 0,
+            start_again_at: None,
             bytes: 0,
             connected: false,
             outputs: VecDeque::new(),
@@ -255,6 +262,7 @@ impl Worker {
     /// Time has passed.
     pub fn timeout(&mut self, now: Instant) {
         self.now = now;
+        self.start_jobs(now);
         if !self.connected {
             return;
         }
@@ -273,16 +281,13 @@ impl Worker {
                 self.send(&WorkerMessage::Keepalive(self.config.service.clone()), Class::Beat);
             }
         }
-        self.start_jobs(now);
     }
 
     /// When [`Worker::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        if !self.connected {
-            return None;
-        }
-        let deadline = self.keepalive.deadline();
-        Some(self.reconnect_at.map_or(deadline, |at| at.min(deadline)))
+        let of_connection = self.connected.then(|| self.keepalive.deadline());
+        let reconnect = self.reconnect_at.filter(|_| self.connected);
+        [of_connection, reconnect, self.start_again_at].into_iter().flatten().min()
     }
 
     /// The store has done what a token stands for, or has not.
@@ -345,7 +350,7 @@ impl Worker {
             let operation = if waits {
                 WorkerStoreOperation::Waiting(job.clone())
             } else {
-                WorkerStoreOperation::Started(job.clone())
+                WorkerStoreOperation::Answered(job.clone())
             };
             self.store(operation, None);
         }
@@ -418,6 +423,7 @@ impl Worker {
     pub fn stop(&mut self) {
         self.stopping = true;
         self.queue.clear();
+        self.start_again_at = None;
     }
 
     /// Says good-bye to the broker.

@@ -48,10 +48,12 @@ pub struct NewJob {
 pub enum WorkerStoreOperation {
     /// A new job, in state PENDING.
     Insert(NewJob),
-    /// It runs.
+    /// It begins to run, which counts as an attempt.
     Started(JobId),
     /// It waits for its client.
     Waiting(JobId),
+    /// It has what it waited for, and goes on.
+    Answered(JobId),
     /// It has ended.
     Finish {
         /// Which.
@@ -97,7 +99,9 @@ pub enum WorkerToken {
 pub enum StoreFailure {
     /// The job is known already.
     Duplicate,
-    /// Anything else, for people.
+    /// It has no such unfinished job, for people: the next process will not find it either.
+    Refused(String),
+    /// It has no space, or cannot be written, for people.
     Failed(String),
 }
 
@@ -223,7 +227,7 @@ pub enum WorkerNote {
         /// Why.
         reason: String,
     },
-    /// A job started although that could not be stored.
+    /// A job does not start yet, as that could not be stored. It is tried again after [`super::START_AGAIN`].
     StartNotStored {
         /// Which.
         job: JobId,

@@ -3,6 +3,8 @@
 use super::*;
 use crate::frame::Command;
 
+mod starts;
+
 struct Bench {
     worker: Worker,
     now: Instant,
@@ -54,6 +56,7 @@ impl Bench {
                     WorkerStoreOperation::Insert(_) => "insert",
                     WorkerStoreOperation::Started(_) => "started",
                     WorkerStoreOperation::Waiting(_) => "waiting",
+                    WorkerStoreOperation::Answered(_) => "answered",
                     WorkerStoreOperation::Finish { .. } => "finish",
                     WorkerStoreOperation::Event { .. } => "event",
                 }),

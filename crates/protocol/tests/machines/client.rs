@@ -228,7 +228,11 @@ impl Run {
                     assert_eq!(token, Some(ClientToken(request.job.clone())));
                     self.inserts.push_back(request.job);
                 }
-                ClientOutput::Store(ClientStoreOperation::Progress(progress), None) => {
+                ClientOutput::Store(ClientStoreOperation::Progress(progress), token) => {
+                    if let Some(ClientToken(job)) = token {
+                        assert!(matches!(progress.state, JobState::Cancelling | JobState::Cancelled));
+                        self.inserts.push_back(job);
+                    }
                     let before = self.open.get_mut(&progress.job).expect("nothing is stored after the end");
                     assert!(may_follow(*before, progress.state), "{before:?} then {:?}", progress.state);
                     *before = progress.state;
@@ -268,7 +272,7 @@ impl Run {
                 ClientOutput::Reconnect | ClientOutput::Note(_) => {}
             }
         }
-        let is_over = |job| self.open.get(job).is_none_or(|state| *state == JobState::Cancelling);
+        let is_over = |job| self.open.get(job).is_none_or(|state| *state == JobState::Cancelling || state.is_final());
         assert!(forgotten.iter().all(is_over), "only what has ended or is cancelled is forgotten");
     }
 }

@@ -233,7 +233,7 @@ impl Run {
                 }
                 WorkerOutput::Store(operation, Some(token)) => self.pending.push_back((operation, token)),
                 WorkerOutput::Store(operation, None) => {
-                    if let WorkerStoreOperation::Started(job) | WorkerStoreOperation::Waiting(job) = &operation {
+                    if let WorkerStoreOperation::Answered(job) | WorkerStoreOperation::Waiting(job) = &operation {
                         assert!(self.inserted.contains(job), "{job} is stored before it changes");
                     }
                     per_job += 1;

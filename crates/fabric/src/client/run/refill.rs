@@ -2,18 +2,33 @@
 
 use std::time::Instant;
 
-use norfab_jobs::{ClientJob, Page, StoreError};
+use norfab_jobs::{ClientJob, ClientStore, Page, QueryError, StoreError, UnreadableJob};
 use norfab_protocol::JobId;
 use norfab_protocol::client::{JobState, JobUpdate, Outcome};
 use tracing::{error, warn};
 
 use super::{ClientCommand, Run, StoreAnswer};
-use crate::client::backlog::{REFILL_JOBS, Reading, is_waiting};
+use crate::client::backlog::{FAILED_INTERVAL, REFILL_JOBS, Reading, is_waiting};
 use crate::client::storing::restored;
 use crate::clock::SystemClock;
+use crate::storing::STORE_RETRY;
 
 /// Mailboxes below which nobody looks for those that nobody reads.
 const MAILBOXES_SWEPT_MIN: usize = 512;
+
+/// A job as the database has it.
+pub(in crate::client) struct Waiting {
+    job: ClientJob,
+    /// Whether it was stored after this process began.
+    is_of_this_process: bool,
+}
+
+impl Waiting {
+    fn of(store: &mut dyn ClientStore, job: ClientJob, last_number: Option<u64>) -> Result<Self, StoreError> {
+        let is_of_this_process = is_waiting(&job) && store.number(&job.id)? > last_number;
+        Ok(Self { job, is_of_this_process })
+    }
+}
 
 impl Run {
     /// Looks first whether a job that is asked about is one that waits in the database.
@@ -26,21 +41,46 @@ impl Run {
             return self.command(command);
         }
         let inbox = self.inbox.clone();
+        let last_number = self.last_number;
         let (give, taken) = std::sync::mpsc::sync_channel(1);
-        let asked = self.storing.ask(move |store| {
-            let found = store.job(&job).ok().flatten().map(|details| details.job);
+        let asked = self.storing.ask_whole(move |store| {
+            let found = store.map_err(StoreError::from).and_then(|store| {
+                let found = store.job(&job)?;
+                found.map(|details| Waiting::of(store, details.job, last_number)).transpose()
+            });
             // Whoever asked holds the other end until it is known that the question was taken.
             let command: Option<ClientCommand> = taken.recv().ok();
             inbox.push(command.map(|command| StoreAnswer::Found(Box::new(found), Box::new(command))));
         });
         match asked {
             // The other end lives as long as the question.
-            Ok(()) => drop(give.send(command)),
+            Ok(()) => {
+                self.backlog.asks();
+                drop(give.send(command));
+            }
+            Err(error) => refuse(command, error.into()),
+        }
+    }
+
+    /// The database has answered whether a job waits there.
+    pub(super) fn found(&mut self, found: Result<Option<Waiting>, StoreError>, command: ClientCommand) {
+        match found {
+            Ok(Some(found)) if self.is_to_be_taken_back(&found.job) => self.take_back(found),
+            Ok(_) => {}
             Err(error) => {
-                warn!("client {}: {error}", self.identity);
-                self.command(command);
+                self.backlog.has_answered();
+                return refuse(command, error);
             }
         }
+        self.backlog.has_answered();
+        // Before the job is posted: it may be cancelled.
+        self.command(command);
+        self.taken_back();
+    }
+
+    /// Whether a job waits in the database, as an answer of it says. It may have ended since.
+    fn is_to_be_taken_back(&self, job: &ClientJob) -> bool {
+        !job.state.is_final() && self.machine.state(&job.id).is_none() && !self.backlog.ended_meanwhile(&job.id)
     }
 
     /// A job is stored, and waits there.
@@ -53,15 +93,7 @@ impl Run {
                 missing: Vec::new(),
             }),
         };
-        let end = matches!(update, JobUpdate::Finished(_));
-        for mailbox in self.mailboxes.get(&job).into_iter().flatten() {
-            mailbox.put(update.clone());
-        }
-        if end {
-            for mailbox in self.mailboxes.remove(&job).into_iter().flatten() {
-                mailbox.close();
-            }
-        }
+        self.tell(&job, &update);
         // Nobody waits for many of them.
         if self.mailboxes.len() >= 2 * self.mailboxes_swept.max(MAILBOXES_SWEPT_MIN) {
             self.mailboxes.retain(|_, mailboxes| {
@@ -75,54 +107,108 @@ impl Run {
 
     /// Reads jobs back that wait in the database, if it is time.
     pub(super) fn refill(&mut self, now: Instant) {
-        let Some(what) = self.backlog.read(now, self.machine.unfinished()) else { return };
+        let Some(what) = self.backlog.read(now, self.held()) else { return };
         let inbox = self.inbox.clone();
         let reading = what.clone();
         let before = SystemClock::steady_unix();
-        let asked = self.storing.ask(move |store| {
-            let page = match &reading {
-                Reading::Next(after) => store.unfinished(after.clone(), REFILL_JOBS),
-                Reading::Late => store.late(before, REFILL_JOBS),
-            };
+        let last_number = self.last_number;
+        let asked = self.storing.ask_whole(move |store| {
+            let page = store.map_err(StoreError::from).and_then(|store| {
+                let page = match &reading {
+                    Reading::Next(after) => store.unfinished(after.clone(), REFILL_JOBS)?,
+                    Reading::Late => store.late(before, REFILL_JOBS)?,
+                };
+                let jobs = page.jobs.into_iter().map(|job| Waiting::of(store, job, last_number));
+                let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+                Ok(Page { jobs, unreadable: page.unreadable, end: page.end })
+            });
             inbox.push([StoreAnswer::Read(reading, page)]);
         });
-        if let Err(error) = asked {
-            warn!("client {}: {error}", self.identity);
-            self.backlog.has_not_read(now);
+        match asked {
+            Ok(()) => self.backlog.asks(),
+            // It works on what is before the question.
+            Err(QueryError::Behind) => self.backlog.has_not_read(now, STORE_RETRY),
+            Err(error) => {
+                warn!("client {}: {error}", self.identity);
+                self.backlog.has_not_read(now, FAILED_INTERVAL);
+            }
         }
     }
 
-    pub(super) fn read_back(&mut self, what: &Reading, page: Result<Page<ClientJob>, StoreError>) {
+    pub(super) fn read_back(&mut self, what: &Reading, page: Result<Page<Waiting>, StoreError>) {
         let now = SystemClock::now();
         let page = match page {
             Ok(page) => page,
             Err(error) => {
-                error!("client {}: jobs that wait cannot be read: {error}", self.identity);
-                return self.backlog.has_not_read(now);
+                // Where the disk is full, the store has said so.
+                let is_behind = matches!(error, StoreError::Query(QueryError::Behind));
+                if !is_behind && self.throttle.admit() {
+                    error!("client {}: jobs that wait cannot be read: {error}", self.identity);
+                }
+                self.backlog.has_answered();
+                return self.backlog.has_not_read(now, FAILED_INTERVAL);
             }
         };
         let mut new = 0;
-        for job in page.jobs {
-            if self.machine.state(&job.id).is_none() {
+        for waiting in page.jobs {
+            if self.is_to_be_taken_back(&waiting.job) {
                 new += 1;
-                self.take_back(job);
+                self.take_back(waiting);
             }
         }
+        for unreadable in page.unreadable {
+            self.is_unreadable(unreadable);
+        }
+        self.taken_back();
+        self.backlog.has_answered();
         self.backlog.has_read(now, what, new, page.end);
     }
 
-    /// A job that waited goes to the machine.
-    pub(super) fn take_back(&mut self, job: ClientJob) {
+    /// A job that waited goes to the machine. [`Run::taken_back`] has to follow.
+    fn take_back(&mut self, Waiting { job, is_of_this_process }: Waiting) {
         let now = SystemClock::now();
-        let never_posted = is_waiting(&job) && job.submitted >= self.began;
+        let never_posted = is_waiting(&job) && is_of_this_process && job.submitted >= self.began;
         let restored = restored(job);
         if never_posted {
-            self.machine.submit_stored(now, restored.request);
+            self.machine.submit_stored(restored.request);
         } else {
             self.machine.restore(now, restored);
         }
-        // Its deadline may have passed.
-        self.machine.timeout(now);
+    }
+
+    /// A job that waits cannot be read, and will not be posted. Whoever follows it must not wait for ever.
+    fn is_unreadable(&mut self, UnreadableJob { id, error }: UnreadableJob) {
+        if self.throttle.admit() {
+            error!("client {}: a job that waits cannot be read and stays as it is: {error}", self.identity);
+        }
+        if let Some(id) = id
+            && self.machine.state(&id).is_none()
+        {
+            let errors = vec![format!("the job cannot be read back and was not sent: {error}")];
+            self.tell(&id, &JobUpdate::Finished(Outcome { state: JobState::Failed, errors, missing: Vec::new() }));
+        }
+    }
+
+    /// Jobs that came back are posted, or end where their deadline has passed.
+    fn taken_back(&mut self) {
+        self.machine.timeout(SystemClock::now());
         self.perform();
+    }
+}
+
+/// Tells whoever asks about a job why the question has no answer.
+fn refuse(command: ClientCommand, error: StoreError) {
+    match command {
+        ClientCommand::Watch { known, mailbox, .. } => {
+            mailbox.close();
+            // Who asked may have gone.
+            known.send(Err(error)).ok();
+        }
+        ClientCommand::Cancel { known, .. } => {
+            // As above.
+            known.send(Err(error)).ok();
+        }
+        // Nothing else is asked about.
+        _ => {}
     }
 }

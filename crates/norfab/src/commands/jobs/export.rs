@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use norfab_jobs::sqlite::FILE_NAME;
 use norfab_jobs::{ClientJobDetails, ClientStore, SqliteClientStore};
@@ -26,7 +26,7 @@ pub fn run(
     let format = if global.json { ExportFormat::Json } else { format };
     let to_file = file.filter(|file| *file != Path::new("-"));
     let mut out = match to_file {
-        Some(path) => Out::File(path, BufWriter::new(create(path, force)?)),
+        Some(path) => Out::File(NewFile::begin(path, force)?),
         None => Out::Standard,
     };
     let mut exported: u64 = 0;
@@ -68,8 +68,9 @@ pub fn run(
     if format == ExportFormat::Json {
         out.write("]")?;
     }
-    if let Out::File(path, mut file) = out {
-        file.flush().map_err(|error| cannot_write(path, &error))?;
+    if let Out::File(file) = out {
+        let path = file.path;
+        file.finish()?;
         if global.quiet == 0 {
             printer::remark(&format!("{exported} jobs are in {}", path.display()));
         }
@@ -78,7 +79,7 @@ pub fn run(
 }
 
 enum Out<'a> {
-    File(&'a Path, BufWriter<File>),
+    File(NewFile<'a>),
     /// Errors are kept by the printer.
     Standard,
 }
@@ -86,7 +87,7 @@ enum Out<'a> {
 impl Out<'_> {
     fn write(&mut self, text: &str) -> Result<(), Failure> {
         match self {
-            Self::File(path, file) => writeln!(file, "{text}").map_err(|error| cannot_write(path, &error)),
+            Self::File(file) => writeln!(file.file, "{text}").map_err(|error| cannot_write(file.path, &error)),
             Self::Standard => {
                 printer::line(text);
                 Ok(())
@@ -95,18 +96,66 @@ impl Out<'_> {
     }
 }
 
-/// A new file that only its owner may read: results may hold secrets of devices.
-fn create(path: &Path, force: bool) -> Result<File, Failure> {
+/// A file that only its owner may read, because results may hold secrets of devices. It takes the place of one that is there when it
+/// is whole.
+struct NewFile<'a> {
+    /// As it was named.
+    path: &'a Path,
+    file: BufWriter<File>,
+    /// Where it is until it is whole, and whose place it then takes.
+    moves: Option<(PathBuf, PathBuf)>,
+}
+
+impl<'a> NewFile<'a> {
+    fn begin(path: &'a Path, force: bool) -> Result<Self, Failure> {
+        let error = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                Failure::configuration(format!("{} is there already: --force overwrites it", path.display()))
+            }
+            _ => cannot_write(path, &error),
+        };
+        // A link stays one.
+        let there = if force { path.canonicalize().ok() } else { None };
+        let Some(there) = there else {
+            return Ok(Self { path, file: BufWriter::new(create(path).map_err(error)?), moves: None });
+        };
+        if !there.is_file() {
+            // A pipe or a terminal keeps nothing.
+            let file = File::options().write(true).open(&there).map_err(error)?;
+            return Ok(Self { path, file: BufWriter::new(file), moves: None });
+        }
+        let mut beside = there.clone().into_os_string();
+        beside.push(format!(".{}", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let file = BufWriter::new(create(&beside).map_err(|error| cannot_write(&beside, &error))?);
+        Ok(Self { path, file, moves: Some((beside, there)) })
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        self.file.flush().map_err(|error| cannot_write(self.path, &error))?;
+        if let Some((beside, there)) = &self.moves {
+            std::fs::rename(beside, there).map_err(|error| cannot_write(self.path, &error))?;
+        }
+        self.moves = None;
+        Ok(())
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if let Some((beside, _)) = &self.moves {
+            // Part of an export is of no use; where it cannot be removed it stays.
+            std::fs::remove_file(beside).ok();
+        }
+    }
+}
+
+fn create(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
-    options.write(true).create(true).truncate(true).create_new(!force);
+    options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::configuration(format!("{} is there already: --force overwrites it", path.display()))
-        }
-        _ => cannot_write(path, &error),
-    })
+    options.open(path)
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

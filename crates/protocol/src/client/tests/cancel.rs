@@ -68,6 +68,51 @@ fn a_job_that_can_be_nowhere_ends_at_once_when_it_is_cancelled() {
 }
 
 #[test]
+fn nobody_is_told_of_a_cancellation_before_it_is_written_down() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    assert!(bench.drain().sent.is_empty());
+    bench.client.connected(bench.now);
+    assert!(bench.after(20.0).sent.is_empty(), "nor is it posted again");
+    // Everything that would end it comes meanwhile.
+    bench.dispatched("1", &["a"]);
+    let did = bench.result("1", "a");
+    assert_eq!((did.results.len(), did.outcome.is_some()), (1, false));
+    assert_eq!(bench.client.unconfirmed(), 1, "a process that stops waits for it");
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    assert_eq!(bench.drain().outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
+    assert_eq!(bench.client.unfinished(), 0);
+}
+
+#[test]
+fn a_cancellation_that_cannot_be_written_down_is_told_to_workers_and_its_end_says_so() {
+    for target in ["a", "nobody"] {
+        let mut bench = Bench::new();
+        bench.client.disconnected();
+        let request = bench.request("1", target);
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+        if target == "a" {
+            bench.client.connected(bench.now);
+            bench.dispatched("1", &["a"]);
+        }
+        bench.drain();
+        bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+        assert!(bench.drain().sent.is_empty());
+        bench.client.stored(bench.now, ClientToken(id("1")), Err("disk full".into()));
+        let mut did = bench.drain();
+        if target == "a" {
+            assert_eq!(did.sent, [delete(r#"["a"]"#)], "to stop what runs is worth more");
+            did = bench.reply("0x05", "1", "404", not_found("a"));
+        }
+        let outcome = did.outcome.expect("the end");
+        assert_eq!((outcome.state, outcome.errors[0].as_str()), (JobState::Cancelled, TEXT));
+        assert!(outcome.errors[1].contains("disk full"), "{:?}", outcome.errors);
+    }
+}
+
+#[test]
 fn a_worker_that_is_away_is_told_until_it_confirms_and_the_caller_does_not_wait_for_that() {
     let mut bench = Bench::new();
     bench.posted("1", "all");
@@ -216,6 +261,79 @@ fn jobs_that_are_being_cancelled_hold_up_no_others() {
 }
 
 #[test]
+fn jobs_that_are_being_cancelled_take_no_other_jobs_place_up_to_a_bound() {
+    let mut bench = Bench::new();
+    for number in 0..CANCELLING_MAX + 1 {
+        let job = number.to_string();
+        let request = bench.request(&job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(&job)), Ok(()));
+    }
+    bench.client.timeout(bench.now);
+    bench.drain();
+    assert_eq!(bench.client.held(), CANCELLING_MAX + 1);
+    for number in 0..CANCELLING_MAX {
+        bench.client.cancel(bench.now, &id(&number.to_string()), TEXT.to_owned());
+        bench.client.stored(bench.now, ClientToken(id(&number.to_string())), Ok(()));
+        bench.drain();
+    }
+    assert_eq!((bench.client.unfinished(), bench.client.held()), (CANCELLING_MAX + 1, 1));
+    bench.cancel(&CANCELLING_MAX.to_string(), TEXT);
+    assert_eq!(bench.client.held(), 1, "the memory that they take is bounded");
+    assert!(bench.after(61.0).outcome.is_some());
+    assert_eq!((bench.client.unfinished(), bench.client.held()), (0, 0));
+}
+
+#[test]
+fn a_job_whose_deadline_passes_is_withdrawn_from_whom_it_may_still_reach() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    // The broker stands still, with the POST in its hands: it will hand this on behind it.
+    let did = bench.after(60.0);
+    assert_eq!(did.outcome.map(|outcome| outcome.state), Some(JobState::Stale));
+    let (command, target, body) = did.sent.last().expect("a message");
+    assert_eq!((*command, target.as_str()), (Command::Delete, "all"));
+    assert!(body.contains("deadline of job 1 has passed"), "{body}");
+    // Who has it keeps the deadline itself.
+    bench.posted("2", "all");
+    bench.dispatched("2", &["a", "b", "c"]);
+    bench.accepted("2", "a");
+    bench.result("2", "b");
+    let sent = bench.after(60.0).sent;
+    assert_eq!(sent.last().map(|sent| (sent.0, sent.1.as_str())), Some((Command::Delete, r#"["c"]"#)));
+    // It is nowhere.
+    bench.posted("3", "x");
+    let refused = json!({"workers":null,"uuid":"3","target":"x","status":"FAILED","service":"s","errors":["nobody"],
+        "retry": true});
+    bench.reply("0x05", "3", "400", refused);
+    bench.client.disconnected();
+    bench.drain();
+    assert!(bench.after(60.0).sent.is_empty());
+}
+
+#[test]
+fn a_client_that_may_have_no_job_in_flight_posts_none_that_it_finds_and_cancels_all_the_same() {
+    let mut bench = Bench::new();
+    bench.client = Client::new(ClientConfig { in_flight_max: 0, ..ClientConfig::default() });
+    bench.client.disconnected();
+    for job in ["1", "2"] {
+        let restored = RestoredClientJob {
+            request: bench.request(job, "any"),
+            state: JobState::New,
+            dispatched: vec![],
+            started: vec![],
+            completed: vec![],
+            errors: vec![],
+        };
+        bench.client.restore(bench.now, restored);
+    }
+    bench.client.connected(bench.now);
+    assert!(bench.drain().sent.is_empty());
+    assert_eq!(bench.cancel("1", TEXT).sent, [delete("all")], "a process before may have posted it");
+    assert!(bench.after(5.0).sent.iter().all(|sent| sent.0 == Command::Delete));
+}
+
+#[test]
 fn a_worker_that_was_away_to_the_deadline_is_named_as_vanished() {
     let mut bench = Bench::new();
     bench.posted("1", "all");
@@ -226,4 +344,32 @@ fn a_worker_that_was_away_to_the_deadline_is_named_as_vanished() {
     bench.reply("0x05", "1", "202", asked);
     let outcome = bench.after(60.0).outcome.expect("the end");
     assert_eq!(outcome.missing, [(name("a"), Lost::Expired), (name("b"), Lost::Vanished)]);
+}
+
+#[test]
+fn a_job_that_comes_back_from_the_store_to_be_cancelled_is_never_sent() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "all");
+    bench.client.submit_stored(request);
+    let did = bench.cancel("1", "not any more");
+    assert_eq!((did.sent, did.outcome.map(|outcome| outcome.state)), (Vec::new(), Some(JobState::Cancelled)));
+    assert!(bench.after(0.0).sent.is_empty());
+    let request = bench.request("2", "all");
+    bench.client.submit_stored(request);
+    assert_eq!(bench.after(0.0).sent.len(), 1, "one that is not cancelled is posted");
+}
+
+#[test]
+fn jobs_that_end_while_there_is_no_connection_leave_nothing_behind() {
+    let mut bench = Bench::new();
+    bench.client.disconnected();
+    for number in 0..10_000 {
+        let job = number.to_string();
+        let request = bench.request(&job, "any");
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id(&job)), Ok(()));
+        bench.cancel(&job, "not any more");
+    }
+    assert_eq!((bench.client.unfinished(), bench.client.held_bytes()), (0, 0));
+    assert!(bench.client.waiting.len() < 2000, "{} ids wait", bench.client.waiting.len());
 }
