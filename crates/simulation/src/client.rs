@@ -363,8 +363,10 @@ impl World {
                 trace!(self, "client {index}: {job} ended: {outcome:?}");
                 let client = &self.clients[index];
                 let alive_since = client.alive_since;
-                // Nobody goes on with a job whose deadline has passed, and one that was never stored is nowhere.
+                // Nobody goes on with a job whose deadline has passed, and one that was never stored is nowhere. Where a worker
+                // says that it is cancelled, by somebody else perhaps, that worker has it in its own database.
                 if outcome.state == JobState::Cancelled
+                    && !self.watch.has_result(job)
                     && let Some(row) = client.rows.0.get(job)
                     && row.request.deadline > now
                     && row.progress.dispatched.is_empty()

@@ -262,6 +262,11 @@ impl Watch {
         }
     }
 
+    /// Whether a worker has told how a job ended.
+    pub fn has_result(&self, job: &JobId) -> bool {
+        self.jobs.get(job).is_some_and(|watched| !watched.results.is_empty())
+    }
+
     /// A job ended for its client.
     /// `stored` are workers whose results are on the client's disk.
     pub fn ended(

@@ -322,6 +322,10 @@ fn last_words_of_a_broker_are_heard_by_one_who_cannot_answer_any_more() {
     }
     let mut broker = broker.join().unwrap();
     broker.say("last words");
+    // What is thrown away on its way was never said to anybody.
+    while !dealer.wait(Some(Duration::from_millis(10)), false).unwrap().readable {
+        assert!(Instant::now() < until);
+    }
     broker.reset();
     let mut heard = Vec::new();
     loop {
