@@ -1,5 +1,7 @@
 //! The JSON documents inside messages, as types whose fields stand in the order of the wire.
 
+mod asked;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -7,6 +9,8 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+pub use asked::{JOBS_ASKED_MAX, JobsAsked, StateReply};
 
 use crate::message::DecodeError;
 use crate::name::{Identity, JobId, ServiceName, TaskName};
@@ -204,25 +208,6 @@ pub struct Accepted {
     /// Ours: the worker sends its results without being asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<u32>,
-}
-
-/// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StateReply {
-    /// Which worker.
-    pub worker: Identity,
-    /// Which job.
-    pub uuid: JobId,
-    /// Its service.
-    pub service: ServiceName,
-    /// `STARTED`, `PENDING`, `JOB NOT FOUND`, `UNKNOWN STATUS: x`, `REFUSED`.
-    pub status: String,
-    /// Why, for refusals: the key that Python clients look at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Ours, for refusals: another worker, or this one later, may take the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<bool>,
 }
 
 /// Body of 102: the job waits for input.

@@ -119,7 +119,8 @@ impl World {
         let clock = client.clock;
         client.process += 1;
         client.alive_since = now;
-        let mut machine = Client::new(ClientConfig::default());
+        let seed = (index as u64) << 32 | client.process;
+        let mut machine = Client::new(ClientConfig { seed, ..ClientConfig::default() });
         machine.disconnected();
         client.machine = Some(machine);
         let restored: Vec<RestoredClientJob> = client

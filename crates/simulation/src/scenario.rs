@@ -89,6 +89,9 @@ pub struct Scenario {
     pub full_per_mille: u32,
     /// How often of 1,000 a worker's store cannot write down that a job starts.
     pub unwritten_starts_per_mille: u32,
+    /// Whether the last worker takes a question about many jobs for one about a job that it does not know, as workers of Python NorFab
+    /// do.
+    pub last_is_plain: bool,
 }
 
 impl Scenario {
@@ -154,6 +157,9 @@ impl Scenario {
                 faults.push((at, fault));
             }
         }
+        if random.u8(..8) == 0 {
+            doubt_many(random, &mut jobs, &mut faults);
+        }
         Self {
             clients,
             workers,
@@ -165,6 +171,7 @@ impl Scenario {
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
+            last_is_plain: random.u8(..4) == 0,
         }
     }
 
@@ -177,6 +184,19 @@ impl Scenario {
     pub fn loses_broker(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::CrashBroker(_)))
     }
+}
+
+/// Most jobs are for any worker, come at one time, and the broker ends before it said who has them.
+fn doubt_many(random: &mut fastrand::Rng, jobs: &mut [PlannedJob], faults: &mut Vec<(Duration, Fault)>) {
+    let at = up_to(random, SUBMITTED_UNTIL);
+    for job in jobs {
+        if random.u8(..4) > 0 {
+            job.target = Target::Any;
+            job.at = at + up_to(random, Duration::from_millis(200));
+        }
+    }
+    let away = up_to(random, Duration::from_secs(10));
+    faults.push((at + up_to(random, Duration::from_millis(400)), Fault::CrashBroker(away)));
 }
 
 /// A random time, shorter ones more often.

@@ -60,6 +60,8 @@ pub struct Counts {
     pub faults: u64,
     /// Messages that arrived.
     pub messages: u64,
+    /// Questions about many jobs that a worker answered.
+    pub questions: u64,
 }
 
 impl Counts {
@@ -73,6 +75,7 @@ impl Counts {
         self.second_workers += other.second_workers;
         self.faults += other.faults;
         self.messages += other.messages;
+        self.questions += other.questions;
     }
 }
 
@@ -81,9 +84,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} tasks begun ({} for any on a second worker); jobs: {completed} \
+            "{} faults, {} messages, {} answers about many jobs, {} tasks begun ({} for any on a second worker); jobs: {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.messages, self.starts, self.second_workers, self.cancellations
+            self.faults, self.messages, self.questions, self.starts, self.second_workers, self.cancellations
         )
     }
 }

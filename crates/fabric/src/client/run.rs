@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, ManagementFailure,
-    SILENCE_MAX,
+    Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate,
+    ManagementFailure, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
@@ -165,7 +165,8 @@ impl Run {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         let storing = Storing::new(format!("client {}", options.identity), writer, SystemClock::now());
-        let mut machine = Client::new(options.config);
+        let seed = fastrand::u64(..);
+        let mut machine = Client::new(ClientConfig { seed, ..options.config });
         // The link says when it is connected.
         machine.disconnected();
         Ok(Self {

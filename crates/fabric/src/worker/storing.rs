@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use norfab_jobs::{WorkerJob, WorkerOperation, WorkerState};
+use norfab_jobs::{QueryError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
 use norfab_protocol::worker::{
     Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
@@ -77,6 +77,21 @@ impl Run {
                 Err(error) => StoreAnswer::Unreadable { job, error },
             }]);
         });
+        self.told_whether_asked(asked);
+    }
+
+    pub(super) fn look_up(&mut self, jobs: Vec<JobId>, question: JobId, client: Identity) {
+        let inbox = self.inbox.clone();
+        let asked = self.storing.ask(move |store| {
+            inbox.push([match store.known(&jobs) {
+                Ok(stored) => StoreAnswer::LookedUp { jobs, question, client, stored },
+                Err(error) => StoreAnswer::Unreadable { job: question, error },
+            }]);
+        });
+        self.told_whether_asked(asked);
+    }
+
+    fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
         if let Err(error) = asked
             && self.throttle.admit()
         {

@@ -202,6 +202,8 @@ pub(super) struct Around {
     pub(super) more_to_come: bool,
     /// Who does not have it.
     pub(super) denied: BTreeSet<Identity>,
+    /// The question about many jobs, where that asks about it.
+    pub(super) question: Option<JobId>,
 }
 
 #[derive(Debug)]

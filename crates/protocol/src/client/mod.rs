@@ -4,6 +4,7 @@
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
 mod acquaintances;
+mod asking;
 mod cancel;
 mod job;
 mod output;
@@ -28,6 +29,7 @@ use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
 use acquaintances::Acquaintances;
+use asking::Asking;
 use job::Job;
 
 /// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
@@ -62,6 +64,8 @@ pub struct ClientConfig {
     pub in_flight_max: usize,
     /// Most management requests that wait for their answer.
     pub management_max: usize,
+    /// Begins the ids of questions: another number for each process, so that nothing is taken for an answer that one before asked.
+    pub seed: u64,
 }
 
 impl Default for ClientConfig {
@@ -72,6 +76,7 @@ impl Default for ClientConfig {
             post_again: Duration::from_secs(2),
             in_flight_max: 10_000,
             management_max: 1024,
+            seed: 0,
         }
     }
 }
@@ -101,6 +106,7 @@ pub struct Client {
     connection: u64,
     connected_since: Option<Instant>,
     acquaintances: Acquaintances,
+    asking: Asking,
     /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
     silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
@@ -127,6 +133,7 @@ impl Client {
             connection: 0,
             connected_since: None,
             acquaintances: Acquaintances::default(),
+            asking: Asking::default(),
             silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
@@ -158,6 +165,7 @@ impl Client {
         self.silent_since = None;
         self.broker_run = None;
         self.connected_since = Some(now);
+        self.ask_anew();
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
         ids.sort_unstable();
         for (number, id) in ids.into_iter().enumerate() {
@@ -170,8 +178,12 @@ impl Client {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                let named = matches!(job.request.target, Target::Text(_));
-                job.next_post = Some(if named { at } else { at + RETURN_TIME });
+                job.next_post = Some(match job.request.target {
+                    Target::Text(_) => at,
+                    Target::All => at + RETURN_TIME,
+                    // They are asked about together.
+                    Target::Any => now + RETURN_TIME,
+                });
             }
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);
@@ -351,12 +363,13 @@ impl Client {
             }
         }
         self.post_waiting(now);
+        self.ask_who_has(now);
     }
 
     /// When [`Client::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
         let silence = self.silent_since.map(|since| since + SILENCE_MAX);
-        [self.timers.next(), self.management_timers.next(), silence].into_iter().flatten().min()
+        [self.timers.next(), self.management_timers.next(), silence, self.asking.due()].into_iter().flatten().min()
     }
 
     /// Asks the broker itself. The answer comes as [`ClientOutput::Management`].

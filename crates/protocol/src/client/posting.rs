@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::job::{Around, Job, JobState};
+use super::job::{Job, JobState};
 use super::{Client, RUNS_MAX};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{JobId, ServiceName};
@@ -72,12 +72,7 @@ impl Client {
         if !is_safe {
             // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
             // asked who has it; only when all say that they do not is it posted again.
-            let service = job.request.service.clone();
-            job.around = Some(Around::default());
-            job.asked_around = true;
-            self.set_timer(id);
-            self.silent_since.get_or_insert(now);
-            self.send_get(service, Target::All, id);
+            self.doubt(now, id);
             return;
         }
         if !job.may_be_taken() || job.nobody_has_it {

@@ -28,6 +28,9 @@ struct Speaker {
 impl Client {
     pub(super) fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
         let Reply { job: id, status, payload, .. } = reply;
+        if self.is_question(&id) {
+            return self.question_answered(now, &id, status, &payload);
+        }
         if !self.is_answerable(&id) {
             if self.management.contains_key(&id) {
                 // The answer to a management request comes twice; the other one counts, unless this one is a refusal
@@ -237,7 +240,9 @@ impl Client {
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied, more_to_come: false }) = &job.around else { return };
+        let Some(Around { asked: Some(asked), denied, more_to_come: false, question: None }) = &job.around else {
+            return;
+        };
         // Who is away may have it. What is not known then is asked again.
         if job.dispatched().is_none()
             && job.started.is_empty()

@@ -307,7 +307,7 @@ impl Worker {
             None if asked == Asked::ToCancel => {
                 self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
             }
-            None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
+            None => self.reply_state(client, job, Status::NOT_FOUND, NOT_FOUND_WORD, None),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
@@ -523,6 +523,7 @@ impl Worker {
             status: word.to_owned(),
             error,
             retry: retry.then_some(true),
+            known: None,
         };
         self.reply(client, job, status, body::encode(&body));
     }
@@ -543,6 +544,9 @@ impl Worker {
 /// The word of a 404 that answers a cancellation: the job is not known here, and nothing of it can come any more. A question gets
 /// another word, because a POST may be on its way behind it.
 pub const CANCELLED_WORD: &str = "CANCELLED";
+
+/// The word of a 404 that answers a question.
+const NOT_FOUND_WORD: &str = "JOB NOT FOUND";
 
 pub use crate::body::TIMEOUT_SECONDS_MAX;
 
