@@ -38,17 +38,18 @@ impl Plant {
         Self::Oversleep,
     ];
 
-    /// A part of what the simulation says when it finds it.
-    pub fn is_found_as(self) -> &'static str {
+    /// Parts of what the simulation says when it finds it: one for each way in which it shows.
+    pub fn is_found_as(self) -> &'static [&'static str] {
         match self {
-            Self::AcknowledgeFirst => "before it is stored",
-            Self::ForgetDuplicates | Self::BeginAgain => "runs twice on",
-            Self::ForgetChoices => "and on another worker",
-            Self::LoseResults => "is stored as complete without all its results",
-            Self::ForgetCancellations => "was cancelled",
-            Self::GiveMoreTime => "after the deadline that it came with",
-            Self::LoseQuestions => "without the result that",
-            Self::Oversleep => "after its deadline",
+            Self::AcknowledgeFirst => &["before it is stored"],
+            Self::ForgetDuplicates | Self::BeginAgain => &["runs twice on"],
+            // A repeated POST for any goes to another one, one for all to fewer or more.
+            Self::ForgetChoices => &["and on another worker", "completed without"],
+            Self::LoseResults => &["is stored as complete without all its results"],
+            Self::ForgetCancellations => &["was cancelled"],
+            Self::GiveMoreTime => &["after the deadline that it came with"],
+            Self::LoseQuestions => &["without the result that"],
+            Self::Oversleep => &["after its deadline"],
         }
     }
 }

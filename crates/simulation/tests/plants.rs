@@ -13,6 +13,7 @@ fn every_planted_error_is_found_and_named() {
     for plant in Plant::ALL {
         let found = (0..SEEDS).find_map(|seed| run_with(seed, Instant::now(), Trace::Off, Some(*plant)).err());
         let found = found.unwrap_or_else(|| panic!("{plant:?} is not found in {SEEDS} seeds"));
-        assert!(found.contains(plant.is_found_as()), "{plant:?} is found as: {found}");
+        let is_named = plant.is_found_as().iter().any(|part| found.contains(part));
+        assert!(is_named, "{plant:?} is found as: {found}");
     }
 }
