@@ -46,6 +46,14 @@ struct Question {
     heard: Instant,
 }
 
+impl Question {
+    /// Whether all workers that were asked have answered.
+    fn all_answered(&self) -> bool {
+        let asked = self.asked.as_ref().filter(|asked| self.denied.len() >= asked.len());
+        asked.is_some_and(|asked| asked.is_subset(&self.denied))
+    }
+}
+
 impl Asking {
     /// When the jobs in doubt are to be asked about.
     pub(super) fn due(&self) -> Option<Instant> {
@@ -69,7 +77,10 @@ impl Client {
         let question = job.around.as_ref().and_then(|around| around.question.as_ref());
         let open = question.and_then(|question| self.asking.questions.get(question));
         // A thousand workers take a while to answer: as long as answers come, it is not asked again.
-        if open.is_none_or(|question| question.heard + patience <= now) {
+        let until = open.filter(|question| !question.all_answered()).map(|question| question.heard + patience);
+        if let Some(until) = until.filter(|until| *until > now) {
+            job.next_post = Some(until);
+        } else {
             job.around = Some(Around::default());
             job.asked_around = true;
             self.asking.doubts.entry(job.request.service.clone()).or_default().insert(id.clone());
@@ -200,17 +211,10 @@ impl Client {
 
     /// All workers that were asked say that they have none of these jobs: they never started anywhere.
     fn nobody_has_them(&mut self, now: Instant, id: &JobId) {
-        let Some(Question { service, asked: Some(asked), more_to_come: false, denied, .. }) =
-            self.asking.questions.get(id)
-        else {
-            return;
-        };
+        let Some(question) = self.asking.questions.get(id).filter(|question| question.all_answered()) else { return };
+        let Question { service, asked: Some(asked), more_to_come: false, .. } = question else { return };
         // Who is away may have one. What is not known then is asked again.
-        if asked.is_empty()
-            || denied.len() < asked.len()
-            || !asked.is_subset(denied)
-            || !self.acquaintances.are_all_in(now, service, asked)
-        {
+        if asked.is_empty() || !self.acquaintances.are_all_in(now, service, asked) {
             return;
         }
         let Some(question) = self.asking.questions.remove(id) else { return };
