@@ -16,6 +16,9 @@ const MEGABYTES: u32 = 50;
 /// Seconds that a job has: a Python fabric takes half a minute and more.
 const PATIENCE_SECONDS: u32 = 300;
 
+/// Short jobs between two looks at whether large results still come.
+const SHORT_JOBS: u32 = 10;
+
 /// Time for the databases to tidy up after a result.
 const SETTLE: Duration = Duration::from_secs(1);
 
@@ -75,6 +78,46 @@ pub fn table_peak_command(plan: &Plan, side: Side) -> f64 {
         }
         thread::sleep(LOOK_PAUSE);
     }
+}
+
+/// Milliseconds of the slowest short job of another caller at the same worker while large results come from it: its messages wait
+/// behind those.
+pub fn slowest_behind(plan: &Plan, side: Side) -> f64 {
+    slowest(plan, side, Security::Curve, "w0")
+}
+
+/// The same without encryption.
+pub fn slowest_behind_plain(plan: &Plan, side: Side) -> f64 {
+    slowest(plan, side, Security::Plain, "w0")
+}
+
+/// The same at another worker: nothing has to wait but for a processor.
+pub fn slowest_beside(plan: &Plan, side: Side) -> f64 {
+    slowest(plan, side, Security::Curve, "w1")
+}
+
+fn slowest(plan: &Plan, side: Side, security: Security, at: &str) -> f64 {
+    if side != Side::Ours {
+        return f64::NAN;
+    }
+    let site = Site::new(security).with_service("w0", "bench").with_service("w1", "bench");
+    let _broker = site.start_broker(side);
+    let _workers = [site.start_worker(side, "w0"), site.start_worker(side, "w1")];
+    let (mut caller, mut other) = (site.start_client(side, "caller"), site.start_client(side, "other"));
+    caller.wait_for_workers(&["w0", "w1"]);
+    other.wait_for_workers(&["w0", "w1"]);
+    let large = Job::new("bench", "text").with("mb", MEGABYTES).at("w0").within(PATIENCE_SECONDS);
+    let short = Job::new("bench", "ok").with("a", 1).at(at).within(PATIENCE_SECONDS);
+    other.run_one_by_one(short.clone(), SHORT_JOBS);
+    let seconds = thread::scope(|scope| {
+        let large = scope.spawn(|| caller.run_one_by_one(large, plan.either(5, 20)));
+        let mut taken = Vec::new();
+        while !large.is_finished() {
+            taken.extend(other.run_one_by_one(short.clone(), SHORT_JOBS));
+        }
+        taken
+    });
+    seconds.into_iter().fold(0.0, f64::max) * 1_000.0
 }
 
 /// What the result looks like.

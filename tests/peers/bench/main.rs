@@ -156,6 +156,27 @@ const FIGURES: &[Figure] = &[
         measure: large::table_peak_command,
         limit: None,
     },
+    Figure {
+        name: "slowest_behind_large",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_behind,
+        limit: None,
+    },
+    Figure {
+        name: "slowest_behind_large_plain",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_behind_plain,
+        limit: None,
+    },
+    Figure {
+        name: "slowest_beside_large",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_beside,
+        limit: None,
+    },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];
 
