@@ -152,7 +152,11 @@ mod tests {
     #[test]
     fn documents_and_checks_name_the_interpreters_that_are_taken() {
         let text = |file: &str| fs::read_to_string(root().join(file)).expect("it is there");
-        assert!(text("CONTRIBUTING.md").contains(VERSIONS));
+        for file in ["README.md", "CONTRIBUTING.md"] {
+            assert!(text(file).contains(VERSIONS), "{file}");
+        }
+        let named: Vec<String> = INTERPRETERS.iter().map(|name| format!("`{name}`")).collect();
+        assert!(named.iter().all(|name| text("README.md").contains(name)));
         assert!(text(".ci/run").contains(VERSIONS));
         assert!(text(".ci/run").contains(FITS));
     }

@@ -1,5 +1,6 @@
 //! How a worker or client stands with its broker, for people.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use norfab_transport::{DealerLink, Endpoint, LinkStatus, RefusedReason};
@@ -43,18 +44,31 @@ impl LinkState {
         })
     }
 
-    /// One sentence that says what is wrong and what to do. `None`: nothing is.
-    pub fn problem(&self) -> Option<String> {
+    /// What is wrong and what to do, for those who do not know where the link's settings are from. `None`: nothing is wrong.
+    pub fn problem(&self) -> Option<Problem> {
+        self.problem_of(&Sources::default())
+    }
+
+    /// As [`LinkState::problem`]; what to do names where the settings are from.
+    pub fn problem_of(&self, sources: &Sources) -> Option<Problem> {
+        let Sources { endpoint: endpoint_source, key, encryption, unencrypted } = sources;
+        let problem = |text: String, hint: String| Some(Problem { text, hint: Some(hint) });
         match self {
             Self::Connected | Self::Connecting => None,
-            Self::Disconnected => Some("the connection to the broker was lost; trying again".to_owned()),
-            Self::Unreachable { endpoint, reason } if is_any_address(endpoint) => Some(format!(
-                "no broker answers at {endpoint} on this host ({reason}): that is an endpoint to listen at; start the broker here, or \
-                 write the name of its host in place of the address: correct broker.endpoint in inventory.yaml or --endpoint"
-            )),
-            Self::Unreachable { endpoint, reason } => Some(format!(
-                "no broker answers at {endpoint} ({reason}): start it there, or correct broker.endpoint in inventory.yaml or --endpoint"
-            )),
+            Self::Disconnected => {
+                Some(Problem { text: "the connection to the broker was lost; trying again".to_owned(), hint: None })
+            }
+            Self::Unreachable { endpoint, reason } if is_any_address(endpoint) => problem(
+                format!("no broker answers at {endpoint} on this host ({reason})"),
+                format!(
+                    "that is an endpoint to listen at; start the broker here, or write the name of its host in place of the \
+                     address: correct {endpoint_source}"
+                ),
+            ),
+            Self::Unreachable { endpoint, reason } => problem(
+                format!("no broker answers at {endpoint} ({reason})"),
+                format!("start it there, or correct {endpoint_source}"),
+            ),
             Self::Refused { endpoint, fingerprint, reason } => {
                 let expected = match fingerprint {
                     Some(fingerprint) if *reason != RefusedReason::NotAdmitted => {
@@ -64,15 +78,61 @@ impl LinkState {
                 };
                 let hint = match reason {
                     // A broker with another key closes the connection; which of the two that looks like depends on timing.
-                    RefusedReason::WrongKey | RefusedReason::NoHandshake if fingerprint.is_some() => {
-                        "compare with 'norfab broker-key' on its host and correct --broker-key or broker.shared_key in inventory.yaml; \
-                         if that broker does not encrypt, set broker.zmq_auth to false; another broker may listen at this port"
+                    RefusedReason::WrongKey | RefusedReason::NoHandshake if fingerprint.is_some() => format!(
+                        "compare with 'norfab broker-key' on its host and {key}; if that broker does not encrypt, {unencrypted}; \
+                         another broker may listen at this port"
+                    ),
+                    RefusedReason::NotAdmitted => {
+                        "see broker.ip_allowlist in the inventory.yaml of its host".to_owned()
                     }
-                    RefusedReason::NotAdmitted => "see broker.ip_allowlist in the inventory.yaml of its host",
-                    _ => "compare broker.endpoint and broker.zmq_auth in inventory.yaml on both sides",
+                    _ => format!(
+                        "compare {endpoint_source} and {encryption} with broker.endpoint and broker.zmq_auth in the inventory.yaml of its \
+                         host"
+                    ),
                 };
-                Some(format!("broker {endpoint} refused the connection: {reason}{expected}: {hint}"))
+                problem(format!("broker {endpoint} refused the connection: {reason}{expected}"), hint)
             }
+        }
+    }
+}
+
+/// What is wrong with a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// What is wrong.
+    pub text: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+/// Where the settings of a link are from, in the words of those who gave them: an option, a variable, a key in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// The endpoint.
+    pub endpoint: String,
+    /// What to do so that the broker's key is the right one.
+    pub key: String,
+    /// Whether messages are encrypted.
+    pub encryption: String,
+    /// What to do so that they are not.
+    pub unencrypted: String,
+}
+
+impl Default for Sources {
+    /// Names no place.
+    fn default() -> Self {
+        Self {
+            endpoint: "its endpoint here".to_owned(),
+            key: "correct its key here".to_owned(),
+            encryption: "whether messages are encrypted here".to_owned(),
+            unencrypted: "do not encrypt here".to_owned(),
         }
     }
 }
@@ -124,7 +184,7 @@ mod tests {
     fn who_connects_to_an_endpoint_to_listen_at_is_told_that_a_host_belongs_there() {
         let problem = |endpoint: &str| {
             let unreachable = LinkState::Unreachable { endpoint: endpoint.to_owned(), reason: "nobody".to_owned() };
-            unreachable.problem().expect("a problem")
+            unreachable.problem().expect("a problem").to_string()
         };
         for endpoint in ["tcp://*:5555", "tcp://0.0.0.0:5555", "tcp://[::]:5555"] {
             assert!(problem(endpoint).contains("an endpoint to listen at"), "{}", problem(endpoint));

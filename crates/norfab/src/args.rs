@@ -4,7 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use crate::exit::Failure;
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -29,7 +33,9 @@ impl Args {
     pub fn read() -> Result<Self, clap::Error> {
         let mut command = Self::shown();
         let matches = command.clone().try_get_matches()?;
-        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+        let mut args = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+        args.global.names = Names::of(&matches);
+        Ok(args)
     }
 
     /// The command line, with help that lists no options of a fabric where a command does not look at one.
@@ -45,6 +51,76 @@ impl Args {
         own("demo", own("init", command))
     }
 }
+
+/// What is wrong with a command line, for programs: what clap says without its layout.
+pub fn usage(error: &clap::Error) -> Failure {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::usage("no command is named")
+            .hint("'norfab -h' lists them, 'norfab COMMAND -h' what one takes");
+    }
+    let text = error.render().to_string();
+    let mut paragraphs = text.trim().split("\n\n").map(|paragraph| {
+        let lines: Vec<&str> = paragraph.lines().map(str::trim).collect();
+        lines.join(" ")
+    });
+    let error = paragraphs.next().unwrap_or_default();
+    let failure = Failure::usage(error.strip_prefix("error: ").unwrap_or(&error));
+    match paragraphs.next() {
+        // What follows is either what may have been meant, or how the command is used.
+        Some(hint) => failure.hint(hint.strip_prefix("tip: ").unwrap_or(&hint)),
+        None => failure,
+    }
+}
+
+/// How those who typed the command gave the options of a fabric: `--endpoint`, or `NORFAB_ENDPOINT`. Hints name it.
+#[derive(Debug, Clone, Copy)]
+pub struct Names {
+    /// The inventory.
+    pub inventory: &'static str,
+    /// The base folder.
+    pub base_dir: &'static str,
+    /// The broker's endpoint.
+    pub endpoint: &'static str,
+    /// The broker's key.
+    pub broker_key: &'static str,
+    /// The client's name.
+    pub name: &'static str,
+}
+
+impl Default for Names {
+    /// All by options.
+    fn default() -> Self {
+        Self {
+            inventory: "--inventory",
+            base_dir: "--base-dir",
+            endpoint: "--endpoint",
+            broker_key: "--broker-key",
+            name: "--name",
+        }
+    }
+}
+
+impl Names {
+    fn of(matches: &clap::ArgMatches) -> Self {
+        let options = Self::default();
+        let name = |id: &str, option: &'static str, variable: &'static str| {
+            if matches.value_source(id) == Some(ValueSource::EnvVariable) { variable } else { option }
+        };
+        Self {
+            inventory: name("inventory", options.inventory, INVENTORY_VARIABLE),
+            base_dir: name("base_dir", options.base_dir, BASE_DIR_VARIABLE),
+            endpoint: name("endpoint", options.endpoint, ENDPOINT_VARIABLE),
+            broker_key: name("broker_key", options.broker_key, BROKER_KEY_VARIABLE),
+            name: name("name", options.name, NAME_VARIABLE),
+        }
+    }
+}
+
+const INVENTORY_VARIABLE: &str = "NORFAB_INVENTORY";
+const BASE_DIR_VARIABLE: &str = "NORFAB_BASE_DIR";
+const ENDPOINT_VARIABLE: &str = "NORFAB_ENDPOINT";
+const BROKER_KEY_VARIABLE: &str = "NORFAB_BROKER_KEY";
+const NAME_VARIABLE: &str = "NORFAB_NAME";
 
 /// Options that say which fabric and who in it.
 const OF_A_FABRIC: [&str; 5] = ["inventory", "base_dir", "endpoint", "broker_key", "name"];
@@ -70,23 +146,23 @@ const GLOBAL: &str = "Options of all commands";
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
     /// The inventory file, or its folder; ./inventory.yaml unless given
-    #[arg(short, long, global = true, env = "NORFAB_INVENTORY", value_name = "FILE", hide_env_values = true)]
+    #[arg(short, long, global = true, env = INVENTORY_VARIABLE, value_name = "FILE", hide_env_values = true)]
     #[arg(help_heading = GLOBAL, display_order = 100)]
     pub inventory: Option<OsString>,
     /// Folder of keys, job databases and logs; the inventory's folder unless given
-    #[arg(long, global = true, env = "NORFAB_BASE_DIR", value_name = "DIR", hide_env_values = true)]
+    #[arg(long, global = true, env = BASE_DIR_VARIABLE, value_name = "DIR", hide_env_values = true)]
     #[arg(help_heading = GLOBAL, display_order = 101)]
     pub base_dir: Option<OsString>,
     /// The broker's endpoint, in place of the inventory's
-    #[arg(long, global = true, env = "NORFAB_ENDPOINT", value_name = "ENDPOINT", hide_env_values = true)]
+    #[arg(long, global = true, env = ENDPOINT_VARIABLE, value_name = "ENDPOINT", hide_env_values = true)]
     #[arg(help_heading = GLOBAL, display_order = 102)]
     pub endpoint: Option<String>,
     /// The broker's public key (40 characters), or 'none' for a broker without encryption
-    #[arg(long, global = true, env = "NORFAB_BROKER_KEY", value_name = "KEY", hide_env_values = true)]
+    #[arg(long, global = true, env = BROKER_KEY_VARIABLE, value_name = "KEY", hide_env_values = true)]
     #[arg(help_heading = GLOBAL, display_order = 103, allow_hyphen_values = true)]
     pub broker_key: Option<String>,
     /// This client's name in the fabric
-    #[arg(long, global = true, env = "NORFAB_NAME", value_name = "NAME", hide_env_values = true)]
+    #[arg(long, global = true, env = NAME_VARIABLE, value_name = "NAME", hide_env_values = true)]
     #[arg(help_heading = GLOBAL, display_order = 104)]
     pub name: Option<String>,
     /// Print JSON on standard output
@@ -98,6 +174,9 @@ pub struct Global {
     /// Whether warnings are lines of JSON, even where `quiet` silences the log.
     #[arg(skip)]
     pub json_warnings: bool,
+    /// How the options of a fabric were given.
+    #[arg(skip)]
+    pub names: Names,
     /// Less on standard error
     #[arg(short, long, global = true, action = ArgAction::Count, help_heading = GLOBAL, display_order = 107)]
     pub quiet: u8,

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use serde_json::Value;
+
 /// How the process ends. The numbers are part of the interface: see docs/commands/README.md.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
@@ -43,12 +45,63 @@ pub struct Failure {
     pub code: Code,
     /// One or more sentences with the values and what to do.
     pub text: String,
+    /// Where what to do begins in the text, and where the colon before it.
+    hint: Option<(usize, usize)>,
+    /// Standard error has it already.
+    told: bool,
+}
+
+/// What programs read of a failure: with `--json` it stands on standard output, alone or beside what the command shows.
+#[derive(Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FailureDocument<'a> {
+    /// What is wrong.
+    pub error: &'a str,
+    /// What to do about it, where something is known to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<&'a str>,
+    /// The exit code of the process.
+    pub exit_code: u8,
 }
 
 impl Failure {
     /// A failure with its code.
     pub fn new(code: Code, text: impl Into<String>) -> Self {
-        Self { code, text: text.into() }
+        Self { code, text: text.into(), hint: None, told: false }
+    }
+
+    /// The same, and what to do about it.
+    pub fn hint(mut self, hint: impl AsRef<str>) -> Self {
+        let end = self.text.len();
+        self.text.push_str(": ");
+        self.hint = Some((end, self.text.len()));
+        self.text.push_str(hint.as_ref());
+        self
+    }
+
+    /// The same, of which people know already.
+    pub fn told(self) -> Self {
+        Self { told: true, ..self }
+    }
+
+    /// Whether people know of it already.
+    pub fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// The same for programs.
+    pub fn document(&self) -> FailureDocument<'_> {
+        let (error, hint) = match self.hint {
+            Some((end, begin)) => (&self.text[..end], Some(&self.text[begin..])),
+            None => (self.text.as_str(), None),
+        };
+        FailureDocument { error, hint, exit_code: self.code as u8 }
+    }
+
+    /// Puts that beside what a command shows.
+    pub fn put_into(&self, shown: &mut Value) {
+        if let (Value::Object(shown), Ok(Value::Object(failure))) = (shown, serde_json::to_value(self.document())) {
+            shown.extend(failure);
+        }
     }
 
     /// Something about the inventory, keys or folders.
@@ -64,5 +117,23 @@ impl Failure {
     /// Something that went wrong on the way.
     pub fn failed(error: impl std::fmt::Display) -> Self {
         Self::new(Code::Failed, error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn people_read_a_hint_behind_a_colon_and_programs_by_itself() {
+        let failure = Failure::failed("it is gone").hint("bring it back");
+        assert_eq!(failure.text, "it is gone: bring it back");
+        let mut shown = json!({"name": "x"});
+        failure.put_into(&mut shown);
+        assert_eq!(shown, json!({"name": "x", "error": "it is gone", "hint": "bring it back", "exit_code": 1}));
+        let without = serde_json::to_value(Failure::usage("a: b").document()).expect("a document");
+        assert_eq!(without, json!({"error": "a: b", "exit_code": 2}));
     }
 }

@@ -48,7 +48,13 @@ fn told(shown: &clap::Error) -> ExitCode {
             printer::error(&format!("cannot write to standard output: {error}"));
             exit::Code::Failed.into()
         }
-        _ if shown.use_stderr() => exit::Code::Usage.into(),
+        _ if shown.use_stderr() => {
+            // Nothing was understood, so it is looked for among the words.
+            if std::env::args_os().any(|word| word == "--json") {
+                printer::failure(&args::usage(shown));
+            }
+            exit::Code::Usage.into()
+        }
         _ => exit::Code::Ok.into(),
     }
 }

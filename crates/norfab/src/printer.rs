@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use document::Document;
 
+use crate::exit::Failure;
+
 /// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
     keep_error(write_line(&mut std::io::stdout().lock(), text));
@@ -24,9 +26,13 @@ fn keep_error(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
-        // The first one says what is wrong.
-        OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        keep_output_error(error);
     }
+}
+
+/// Keeps an error of standard output for [`take_output_error`]. The first one says what is wrong.
+pub fn keep_output_error(error: std::io::Error) {
+    OUTPUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
 }
 
 /// Why a line could not be written to standard output.
@@ -100,6 +106,11 @@ pub fn json(value: &Value) {
 /// A document on one line.
 pub fn json_line(value: &Value) {
     line(&plain_json(value.to_string()));
+}
+
+/// What went wrong, for programs: on one line, as roles that go on print lines.
+pub fn failure(failure: &Failure) {
+    line(&plain_json(serde_json::to_string(&failure.document()).expect("texts and a number can be written")));
 }
 
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
@@ -235,10 +246,10 @@ pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
     serde_json::to_value(Document::new(service, task, report)).expect("what can be written has been read before")
 }
 
-/// The same on standard output, without a copy of what workers returned.
-pub fn report(service: &str, task: &str, report: &JobReport) {
+/// The same on standard output, without a copy of what workers returned, with what went wrong.
+pub fn report(service: &str, task: &str, report: &JobReport, failure: Option<&Failure>) {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let written = Document::new(service, task, report).write(&mut out);
+    let written = Document::new(service, task, report).with(failure).write(&mut out);
     keep_error(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
 }
 
@@ -265,15 +276,30 @@ pub fn results(report: &JobReport) -> Vec<Said> {
         let lines = result.messages.iter().flat_map(|message| message.lines());
         said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
         match report.workers.get(worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => {
-                said.push(Said::Error(format!("worker {worker} returned no result in time; it may still be at work")));
-            }
+            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(worker))),
             _ if result.failed => said.push(Said::Error(with_errors(worker, " failed", &result))),
             _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(worker, "", &result))),
             _ => {}
         }
     }
     said
+}
+
+/// What is said of each worker that failed or returned nothing, and the errors of all of them as they came.
+pub fn failures(report: &JobReport) -> (Vec<String>, Vec<String>) {
+    let (mut texts, mut errors) = (Vec::new(), Vec::new());
+    for (worker, result) in report.views().into_iter().filter(|(_, result)| result.failed) {
+        texts.push(match report.workers.get(worker) {
+            Some(WorkerReport::Missing(Lost::Expired)) => late(worker),
+            _ => with_errors(worker, " failed", &result),
+        });
+        errors.extend(result.errors);
+    }
+    (texts, errors)
+}
+
+fn late(worker: &Identity) -> String {
+    format!("worker {worker} returned no result in time; it may still be at work")
 }
 
 /// What happened to a worker's task, and its errors.

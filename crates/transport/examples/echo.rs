@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(folder) => Some(KeyFolder::new(folder).load_or_create("broker")?),
         None => None,
     };
-    let context = Context::new()?;
+    let context = Context::new();
     let mut router = Router::bind(&context, &endpoint, RouterOptions { keys, ..RouterOptions::default() })?;
     println!("{}", router.endpoint());
     loop {

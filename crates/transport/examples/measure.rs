@@ -40,7 +40,7 @@ fn message(body: usize) -> Vec<Bytes> {
 }
 
 fn wake_up_latency() -> Outcome {
-    let context = Context::new()?;
+    let context = Context::new();
     let mut router = Router::bind(&context, "tcp://127.0.0.1:0", RouterOptions::default())?;
     let waker = router.waker();
     let (queue, pushed) = mpsc::sync_channel::<Instant>(1);
@@ -72,7 +72,7 @@ fn wake_up_latency() -> Outcome {
 /// Sends messages to an echoing router and counts what comes back. No count: one at a time, for a second.
 fn round_trips(encrypted: bool, title: &str, message: &[Bytes], count: usize) -> Outcome {
     let keys = encrypted.then(KeyPair::generate);
-    let context = Context::new()?;
+    let context = Context::new();
     let router =
         Router::bind(&context, "tcp://127.0.0.1:0", RouterOptions { keys: keys.clone(), ..Default::default() })?;
     let endpoint = router.endpoint();
@@ -80,7 +80,7 @@ fn round_trips(encrypted: bool, title: &str, message: &[Bytes], count: usize) ->
     let (waker, stopped) = (router.waker(), stop.clone());
     let echo = std::thread::spawn(move || echo(router, &stopped));
 
-    let context = Context::new()?;
+    let context = Context::new();
     let keys = keys.map(|keys| DealerKeys { own: KeyPair::generate(), broker: keys.public });
     let mut dealer = Dealer::connect(&context, &endpoint, b"measure", DealerOptions { keys, ..Default::default() })?;
     while dealer.next_status() != Some(LinkStatus::Connected) {

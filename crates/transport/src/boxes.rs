@@ -98,6 +98,19 @@ struct Queue {
     // A connection has one box to seal and one to open at most, so that their number bounds it.
     work: VecDeque<(u64, Work, Tray)>,
     stop: bool,
+    /// A test wants the thread to do nothing for a while.
+    #[cfg(test)]
+    held: bool,
+}
+
+impl Queue {
+    fn next(&mut self) -> Option<(u64, Work, Tray)> {
+        #[cfg(test)]
+        if self.held {
+            return None;
+        }
+        self.work.pop_front()
+    }
 }
 
 impl Boxes {
@@ -117,11 +130,20 @@ impl Boxes {
     }
 }
 
+#[cfg(test)]
+impl Boxes {
+    /// Lets work wait, or lets it be done again.
+    pub(crate) fn hold(&self, held: bool) {
+        lock(&self.shared.queue).held = held;
+        self.shared.news.notify_one();
+    }
+}
+
 impl Shared {
     fn run(&self) {
         let mut queue = lock(&self.queue);
         while !queue.stop {
-            match queue.work.pop_front() {
+            match queue.next() {
                 Some((connection, work, tray)) => {
                     drop(queue);
                     tray.put(connection, work.perform());

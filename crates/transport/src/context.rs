@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::boxes::{Boxes, Tray};
 use crate::connection::Connection;
-use crate::error::LinkError;
 use crate::linger::see_off;
 
 /// Such a thread needs little room.
@@ -18,7 +17,7 @@ const STACK_BYTES: usize = 128 * 1024;
 /// Links keep their context alive. When the last handle goes, the context ends, and that waits for what closed links still
 /// have to send, bounded by the linger they were closed with. So a process that wants its last messages to leave drops its
 /// last handle before it exits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Context {
     inner: Arc<Inner>,
 }
@@ -31,11 +30,9 @@ struct Inner {
 
 impl Context {
     /// A context. It starts threads when it needs them.
-    ///
-    /// # Errors
-    /// None now; kept for what may need the system later.
-    pub fn new() -> Result<Self, LinkError> {
-        Ok(Self { inner: Arc::default() })
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
     }
 
     pub(crate) fn boxes(&self) -> &Boxes {

@@ -62,7 +62,7 @@ fn fill<L>(link: &mut L, send: impl Fn(&mut L, &[Bytes]) -> Result<(), SendError
 
 #[test]
 fn a_router_keeps_a_bounded_number_of_bytes_for_a_peer_and_goes_on_with_others() {
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let mut router = router(&context);
     let mut silent = dealer(&context, &mut router, b"silent");
     let _other = dealer(&context, &mut router, b"other");
@@ -92,7 +92,7 @@ fn a_router_keeps_a_bounded_number_of_bytes_for_a_peer_and_goes_on_with_others()
 
 #[test]
 fn a_dealer_keeps_a_bounded_number_of_bytes_and_sleeps_until_there_is_room() {
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let mut router = router(&context);
     let mut dealer = dealer(&context, &mut router, b"d");
     let turn = |dealer: &mut Dealer| assert!(dealer.wait(Some(Duration::ZERO), false).is_ok());

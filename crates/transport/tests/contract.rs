@@ -480,5 +480,5 @@ contract!(every_address, super::tcp("tcp://*:0", true));
 contract!(name, super::tcp("tcp://localhost:0", false));
 
 fn tcp(endpoint: &'static str, encrypted: bool) -> Tcp {
-    Tcp { context: Context::new().unwrap(), endpoint, keys: encrypted.then(KeyPair::generate) }
+    Tcp { context: Context::new(), endpoint, keys: encrypted.then(KeyPair::generate) }
 }

@@ -32,7 +32,7 @@ impl Echo {
     fn start(link: LinkOptions) -> Self {
         let keys = KeyPair::generate();
         let options = RouterOptions { link, keys: Some(keys.clone()), admission: Some(Arc::new(AllowAny)) };
-        let mut router = Router::bind(&Context::new().unwrap(), "tcp://127.0.0.1:0", options).unwrap();
+        let mut router = Router::bind(&Context::new(), "tcp://127.0.0.1:0", options).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (endpoint, waker, stopped) = (router.endpoint(), router.waker(), stop.clone());
         let thread = std::thread::spawn(move || {
@@ -98,7 +98,7 @@ fn greeting(mechanism: &[u8]) -> Vec<u8> {
 #[test]
 fn garbage_and_plaintext_at_an_encrypting_port_harm_nobody() {
     let echo = Echo::start(LinkOptions::default());
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut good = echo.dealer(&context, "good");
     connect(&mut good);
 
@@ -164,7 +164,7 @@ fn two_thousand_connects_at_once_are_all_served() {
     let allowed = raise_descriptor_limit().saturating_sub(200) / DESCRIPTORS_EACH;
     let crowd = CROWD.min(allowed);
     let echo = Echo::start(LinkOptions::default());
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut first = echo.dealer(&context, "first");
     connect(&mut first);
     let started = Instant::now();
@@ -197,7 +197,7 @@ fn two_thousand_connects_at_once_are_all_served() {
 #[test]
 fn frame_beyond_the_bound_costs_its_sender_the_connection_and_nobody_else() {
     let echo = Echo::start(LinkOptions { frame_bytes_max: 1_000, ..LinkOptions::default() });
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut good = echo.dealer(&context, "good");
     let mut greedy = echo.dealer(&context, "greedy");
     connect(&mut good);

@@ -44,7 +44,7 @@ fn descriptors() -> BTreeMap<String, usize> {
 #[test]
 fn idle_links_make_no_wake_ups_and_have_one_socket_each() {
     let keys = KeyPair::generate();
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let options = RouterOptions { keys: Some(keys.clone()), ..RouterOptions::default() };
     let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
     let endpoint = router.endpoint();

@@ -13,7 +13,7 @@ use norfab_transport::{
 fn encryption_is_fast_in_every_profile() {
     const BYTES: usize = 10_000_000;
     const ROUNDS: usize = 10;
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let keys = KeyPair::generate();
     let options = RouterOptions { keys: Some(keys.clone()), ..RouterOptions::default() };
     let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();

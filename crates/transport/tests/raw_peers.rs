@@ -155,7 +155,7 @@ fn hear(router: &mut Router, word: &str) -> usize {
 
 #[test]
 fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut flood = b"\0\x01a".repeat(9);
     flood.extend_from_slice(PING);
@@ -172,7 +172,7 @@ fn a_peer_that_breaks_off_behind_a_full_queue_of_messages_and_pings_ends_nothing
 
 #[test]
 fn a_command_that_is_too_short_ends_its_connection_and_is_not_answered() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut other = Peer::connect(&mut router, b"other");
     for body in [&b""[..], b"\x04PIN", b"\x04PING", b"\x04PING\0"] {
@@ -186,7 +186,7 @@ fn a_command_that_is_too_short_ends_its_connection_and_is_not_answered() {
 
 #[test]
 fn a_ping_is_answered_with_its_context() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut peer = Peer::connect(&mut router, b"peer");
     peer.command(b"\x04PING\0\0");
@@ -199,7 +199,7 @@ fn a_ping_is_answered_with_its_context() {
 
 #[test]
 fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut name_of = |name: &[u8]| {
         let mut peer = Peer::connect(&mut router, name);
@@ -233,7 +233,7 @@ fn a_peer_that_claims_a_name_that_is_made_for_others_ends_nothing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut older = Peer::connect(&mut router, b"twin");
     older.say("older");
@@ -265,7 +265,7 @@ fn a_peer_that_reads_nothing_and_has_lost_its_name_is_forgotten() {
 
 #[test]
 fn a_peer_that_floods_does_not_keep_others_waiting() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context);
     let mut other = Peer::connect(&mut router, b"other");
     let mut flooding = Peer::connect(&mut router, b"flooding");
@@ -281,7 +281,7 @@ fn a_peer_that_floods_does_not_keep_others_waiting() {
 #[test]
 fn silent_peers_keep_nobody_out() {
     const SILENT: usize = 8;
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let link = LinkOptions { handshakes: SILENT, handshake_timeout: 10 * DEADLINE, ..LinkOptions::default() };
     let options = RouterOptions { link, ..RouterOptions::default() };
     let mut router = Router::bind(&context, "tcp://127.0.0.1:0", options).unwrap();
@@ -312,7 +312,7 @@ fn shakes_hands_as_router(listener: &std::net::TcpListener) -> Peer {
 fn last_words_of_a_broker_are_heard_by_one_who_cannot_answer_any_more() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut dealer = Dealer::connect(&context, &endpoint, b"worker", DealerOptions::default()).unwrap();
     let broker = std::thread::spawn(move || shakes_hands_as_router(&listener));
     let until = Instant::now() + DEADLINE;

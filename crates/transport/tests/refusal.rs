@@ -96,7 +96,7 @@ fn refused(endpoint: &str, broker: Option<&KeyPair>, reason: RefusedReason) -> L
 
 #[test]
 fn wrong_broker_key_is_told_with_endpoint_and_fingerprint_in_time() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let router = router(&context, "tcp://127.0.0.1:0", Some(KeyPair::generate()), None);
     let expected = KeyPair::generate();
     let started = Instant::now();
@@ -108,7 +108,7 @@ fn wrong_broker_key_is_told_with_endpoint_and_fingerprint_in_time() {
 
 #[test]
 fn plaintext_peer_of_an_encrypting_broker_is_told_so() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let router = router(&context, "tcp://127.0.0.1:0", Some(KeyPair::generate()), None);
     let mut dealer = dealer(&context, &router.endpoint(), None);
     assert_eq!(status(&mut dealer), refused(&router.endpoint(), None, RefusedReason::SecurityMismatch));
@@ -116,7 +116,7 @@ fn plaintext_peer_of_an_encrypting_broker_is_told_so() {
 
 #[test]
 fn encrypting_peer_of_a_plaintext_broker_is_told_so() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let router = router(&context, "tcp://127.0.0.1:0", None, None);
     let expected = KeyPair::generate();
     let mut dealer = dealer(&context, &router.endpoint(), Some(expected.public));
@@ -125,7 +125,7 @@ fn encrypting_peer_of_a_plaintext_broker_is_told_so() {
 
 #[test]
 fn dead_broker_is_unreachable_and_not_refusing() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut dealer = dealer(&context, &format!("tcp://{free}"), Some(KeyPair::generate().public));
     assert!(matches!(status(&mut dealer), LinkStatus::Unreachable { .. }));
@@ -133,7 +133,7 @@ fn dead_broker_is_unreachable_and_not_refusing() {
 
 #[test]
 fn name_without_address_is_told_and_tried_again() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut dealer = dealer(&context, "tcp://no-such-host.invalid:5555", None);
     for _ in 0..2 {
         let LinkStatus::Unreachable { reason, .. } = status(&mut dealer) else { panic!("it has no address") };
@@ -145,7 +145,7 @@ fn name_without_address_is_told_and_tried_again() {
 fn listener_that_says_nothing_is_told_within_the_handshake_time() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let started = Instant::now();
     let expected = KeyPair::generate();
     let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
@@ -168,7 +168,7 @@ fn listener_of_another_protocol_is_told() {
             kept.push(stream);
         }
     });
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let expected = KeyPair::generate();
     let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
     assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), RefusedReason::OtherProtocol));
@@ -182,7 +182,7 @@ fn broker_on_either_family_is_reached_by_its_name() {
         ("localhost", 0).to_socket_addrs().unwrap().map(|address| format!("tcp://{address}")).collect();
     assert!(!families.is_empty());
     for endpoint in families {
-        let context = Context::new().unwrap();
+        let context = Context::new();
         let router = router(&context, &endpoint, None, None);
         let port = router.endpoint().rsplit_once(':').unwrap().1.to_owned();
         let mut dealer = dealer(&context, &format!("tcp://localhost:{port}"), None);
@@ -192,7 +192,7 @@ fn broker_on_either_family_is_reached_by_its_name() {
 
 #[test]
 fn port_in_use_and_foreign_address_are_told_with_the_endpoint() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let first = router(&context, "tcp://127.0.0.1:0", None, None);
     let endpoint = first.endpoint();
     let error = Router::bind(&context, &endpoint, RouterOptions::default()).unwrap_err();
@@ -234,7 +234,7 @@ impl Admission for Door {
 #[test]
 fn peer_that_was_denied_comes_in_once_it_is_admitted() {
     for keys in [None, Some(KeyPair::generate())] {
-        let context = Context::new().unwrap();
+        let context = Context::new();
         let door = Arc::new(Door::default());
         let router = router(&context, "tcp://127.0.0.1:0", keys.clone(), Some(door.clone()));
         let own = KeyPair::generate();
@@ -279,7 +279,7 @@ impl Admission for Fragile {
 
 #[test]
 fn panic_in_the_rules_denies_one_peer_and_no_other() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let router = router(&context, "tcp://127.0.0.1:0", None, Some(Arc::new(Fragile::default())));
     let mut dealer = dealer(&context, &router.endpoint(), None);
     // Printing the panic may take longer than a handshake on a busy machine.
@@ -291,7 +291,7 @@ fn panic_in_the_rules_denies_one_peer_and_no_other() {
 #[test]
 fn allowlist_works_with_and_without_encryption_and_logs_denials() {
     for keys in [None, Some(KeyPair::generate())] {
-        let context = Context::new().unwrap();
+        let context = Context::new();
         let log = Arc::new(Mutex::new(Vec::new()));
         let its_log = log.clone();
         let list = AddressAllowlist::new(["192.0.2.0/24"])
@@ -331,7 +331,7 @@ fn sockets_at(port: u16) -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn peers_that_take_the_names_of_others_end_their_connections_and_leave_nothing() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let mut router = router(&context, "tcp://127.0.0.1:0", None, None).back();
     let endpoint = router.endpoint().to_owned();
     let port: u16 = endpoint.rsplit_once(':').unwrap().1.parse().unwrap();
@@ -424,7 +424,7 @@ fn seconds_until_probed(port: u16) -> Vec<f64> {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_system_probes_both_ends_of_an_idle_connection() {
-    let context = Context::new().unwrap();
+    let context = Context::new();
     let router = router(&context, "tcp://127.0.0.1:0", None, None);
     let port: u16 = router.endpoint().rsplit_once(':').unwrap().1.parse().unwrap();
     let options = DealerOptions { link: link(), keys: None };

@@ -52,9 +52,7 @@ fn every_push_is_seen(mut router: Box<dyn RouterLink>) {
 
 #[test]
 fn no_wake_up_of_a_socket_is_lost() {
-    every_push_is_seen(Box::new(
-        Router::bind(&Context::new().unwrap(), "tcp://127.0.0.1:0", RouterOptions::default()).unwrap(),
-    ));
+    every_push_is_seen(Box::new(Router::bind(&Context::new(), "tcp://127.0.0.1:0", RouterOptions::default()).unwrap()));
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Site {
     pub fn dealer(&self, name: &str) -> Result<Dealer, Failure> {
         let keys = self.broker_key()?.map(|broker| DealerKeys { own: KeyPair::generate(), broker });
         let options = DealerOptions { keys, ..DealerOptions::default() };
-        Ok(Dealer::connect(&Context::new()?, self.endpoint(), name.as_bytes(), options)?)
+        Ok(Dealer::connect(&Context::new(), self.endpoint(), name.as_bytes(), options)?)
     }
 
     fn broker_key(&self) -> Result<Option<PublicKey>, Failure> {

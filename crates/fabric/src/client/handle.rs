@@ -378,7 +378,8 @@ fn not_taken(id: &JobId) -> SubmitError {
     SubmitError::Refused(format!("job {id} was not taken: its id is in use, or the client is stopping"))
 }
 
-fn new_job_id() -> JobId {
+/// A random id that no other job has.
+pub fn new_job_id() -> JobId {
     JobId::parse(&uuid::Uuid::new_v4().simple().to_string()).expect("32 hexadecimal digits are a name")
 }
 

@@ -17,6 +17,7 @@ use norfab_transport::DealerLink;
 pub use fetch::{FetchError, Fetched};
 pub use handle::{
     AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, LookUpError, ManagementAnswer, SubmitError, WorkerReport,
+    new_job_id,
 };
 
 /// Commands that callers may have waiting for the client's owner, as in the recorded 0.25 client.

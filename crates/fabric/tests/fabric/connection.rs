@@ -89,7 +89,7 @@ fn first_message(router: &mut Router) -> WorkerMessage {
 #[test]
 fn a_worker_with_more_to_say_than_its_link_takes_notices_that_the_broker_is_gone_and_comes_back() {
     runtime().block_on(async {
-        let context = Context::new().expect("a context");
+        let context = Context::new();
         // Little room, so that the worker has to keep most of it.
         let link = LinkOptions { send_queue: 100, ..LinkOptions::default() };
         let mut router = listen(&context, "tcp://127.0.0.1:*", &link);

@@ -7,22 +7,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use norfab_fabric::broker::BrokerInformation;
-use norfab_fabric::client::{ClientHandle, ClientOptions, SubmitError};
-use norfab_jobs::{
-    ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
-    Outcome, Page, PageEnd, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError,
-};
+use norfab_fabric::client::SubmitError;
+use norfab_jobs::{ClientJobFilter, MemoryClientStore, QueryError, StoreError};
 use norfab_protocol::broker::BrokerConfig;
-use norfab_protocol::client::{ClientConfig, JobUpdate};
+use norfab_protocol::client::JobUpdate;
 use norfab_protocol::message::{BrokerToWorker, ClientCommand, ClientMessage, WorkerMessage};
 use norfab_protocol::target::Target;
-use norfab_protocol::{Identity, JobId, KeepaliveConfig, ServiceName};
+use norfab_protocol::{JobId, KeepaliveConfig, ServiceName};
 use norfab_service::{NoInput, Task, TaskContext};
 use norfab_transport::memory::{MemoryNetwork, MemoryRouter};
 use norfab_transport::{LinkError, Ready, Received, RouterLink, SendError, Waker};
 use serde_json::{Map, Value, json};
 
 use crate::decision::{Bench, Player, service};
+use crate::hooked::{Hooked, Hooks, client_at};
 use crate::support::{Fabric, Information, broker_with, kwargs, management, runtime, spec};
 
 /// Longest that a test waits for what must come.
@@ -43,16 +41,6 @@ impl BrokerInformation for Panics {
     fn status(&self) -> Value {
         json!({})
     }
-}
-
-fn client_at(network: &MemoryNetwork, store: impl ClientStore + 'static) -> ClientHandle {
-    ClientHandle::start(ClientOptions {
-        identity: Identity::parse("c").expect("a name"),
-        config: ClientConfig::default(),
-        link: Box::new(network.dealer("broker", b"c", 1000).expect("a dealer")),
-        store: Box::new(move || Ok(Box::new(store))),
-    })
-    .expect("a client")
 }
 
 #[test]
@@ -141,52 +129,11 @@ fn a_broker_that_was_held_up_gives_nobody_up_whose_beats_it_has_not_read() {
     runtime().block_on(broker.stop());
 }
 
-/// A store that does something else before it applies or lists.
-struct Hooked<Apply, List> {
-    store: MemoryClientStore,
-    apply: Apply,
-    list: List,
-}
+struct NoDisk;
 
-impl<Apply: FnMut() + Send, List: FnMut() + Send> Store for Hooked<Apply, List> {
-    type Operation = ClientOperation;
-    fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
-        (self.apply)();
-        self.store.apply(operations)
-    }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.store.prune(retention, now)
-    }
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.store.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.store.set_aside()
-    }
-}
-
-impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, List> {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        self.store.unfinished(after, limit)
-    }
-    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        self.store.late(before, limit)
-    }
-    fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
-        self.store.job(id)
-    }
-    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
-        self.store.last_number()
-    }
-    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
-        self.store.number(id)
-    }
-    fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
-        (self.list)();
-        self.store.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<ClientState>, StoreError> {
-        self.store.statistics()
+impl Hooks for NoDisk {
+    fn apply(&mut self) -> Result<(), StoreError> {
+        panic!("no disk");
     }
 }
 
@@ -194,7 +141,7 @@ impl<Apply: FnMut() + Send, List: FnMut() + Send> ClientStore for Hooked<Apply, 
 fn a_client_whose_store_ends_ends_too_and_nobody_waits_for_it() {
     runtime().block_on(async {
         let store = MemoryClientStore::default();
-        let client = client_at(&MemoryNetwork::new(), Hooked { store, apply: || panic!("no disk"), list: || () });
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, hooks: NoDisk });
         let submitted = tokio::time::timeout(PATIENCE, client.submit(spec("ok"))).await;
         assert!(submitted.expect("an answer").is_err());
         let again = tokio::time::timeout(PATIENCE, client.submit(spec("ok"))).await;
@@ -202,10 +149,14 @@ fn a_client_whose_store_ends_ends_too_and_nobody_waits_for_it() {
     });
 }
 
-/// A gate that opens when the other end is dropped.
-fn pass(gate: &Receiver<()>) {
-    // Nothing is ever sent.
-    gate.recv().ok();
+/// Lists nothing before the other end is dropped.
+struct Gate(Receiver<()>);
+
+impl Hooks for Gate {
+    fn list(&mut self) {
+        // Nothing is ever sent.
+        self.0.recv().ok();
+    }
 }
 
 #[test]
@@ -213,7 +164,7 @@ fn a_question_to_a_store_that_has_too_many_gets_the_reason() {
     runtime().block_on(async {
         let (open, gate) = sync_channel::<()>(0);
         let store = MemoryClientStore::default();
-        let client = client_at(&MemoryNetwork::new(), Hooked { store, apply: || (), list: move || pass(&gate) });
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, hooks: Gate(gate) });
         let (told, mut answers) = tokio::sync::mpsc::channel(16);
         // As many as the thread may have taken already, as many as may wait, and one.
         for _ in 0..2 * norfab_jobs::writer::QUEUE_QUERIES_MAX + 1 {

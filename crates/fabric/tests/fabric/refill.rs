@@ -6,16 +6,17 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use norfab_fabric::client::{ClientHandle, ClientOptions, LookUpError};
+use norfab_fabric::client::{ClientHandle, LookUpError};
 use norfab_jobs::{
-    ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, MemoryClientStore,
-    Outcome, Page, PageEnd, Pruned, QueryError, Retention, SetAside, Statistics, Store, StoreError, UnreadableJob,
+    ClientJob, ClientJobFilter, ClientOperation, ClientState, MemoryClientStore, Page, QueryError, Store, StoreError,
+    UnreadableJob,
 };
-use norfab_protocol::client::{ClientConfig, JobState};
-use norfab_protocol::{Identity, JobId};
+use norfab_protocol::JobId;
+use norfab_protocol::client::JobState;
 use norfab_transport::memory::MemoryNetwork;
-use tokio::task::JoinSet;
 
+use crate::hooked::{Hooked, Hooks, client_at};
+use crate::many::{id, submit_all, unfinished};
 use crate::support::{eventually, runtime, spec};
 
 /// More than are held in memory.
@@ -23,9 +24,6 @@ const JOBS: usize = 4100;
 
 /// As many end, so that there is room for a page.
 const ENDED: usize = 600;
-
-/// Submissions at the same time.
-const AT_ONCE: usize = 128;
 
 /// What a test does to a store, and sees of it.
 #[derive(Default)]
@@ -52,106 +50,40 @@ impl Switches {
     }
 }
 
-struct Switched {
-    store: MemoryClientStore,
-    switches: Arc<Switches>,
-}
-
-impl Store for Switched {
-    type Operation = ClientOperation;
-    fn apply(&mut self, operations: &[ClientOperation]) -> Result<Vec<Outcome>, StoreError> {
-        if self.switches.full.load(Ordering::SeqCst) {
-            self.switches.failed.fetch_add(1, Ordering::SeqCst);
-            return Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") });
+impl Hooks for Arc<Switches> {
+    fn apply(&mut self) -> Result<(), StoreError> {
+        if !self.full.load(Ordering::SeqCst) {
+            return Ok(());
         }
-        self.store.apply(operations)
+        self.failed.fetch_add(1, Ordering::SeqCst);
+        Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") })
     }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.store.prune(retention, now)
-    }
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.store.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.store.set_aside()
-    }
-}
-
-impl ClientStore for Switched {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        let mut page = self.store.unfinished(after, limit)?;
-        if let Some(unreadable) = &*self.switches.unreadable.lock().expect("no panic") {
+    fn unfinished(&mut self, page: &mut Page<ClientJob>) {
+        if let Some(unreadable) = &*self.unreadable.lock().expect("no panic") {
             for job in page.jobs.extract_if(.., |job| job.id == *unreadable) {
                 let error = StoreError::Row { path: PathBuf::from("jobs.db"), error: "no state".to_owned() };
                 page.unreadable.push(UnreadableJob { id: Some(job.id), error });
             }
         }
-        self.switches.has_read();
-        Ok(page)
+        self.has_read();
     }
-    fn late(&mut self, before: f64, limit: usize) -> Result<Page<ClientJob>, StoreError> {
-        let page = self.store.late(before, limit);
-        self.switches.has_read();
-        page
+    fn late(&mut self) {
+        self.has_read();
     }
-    fn job(&mut self, id: &JobId) -> Result<Option<ClientJobDetails>, StoreError> {
-        self.store.job(id)
-    }
-    fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
-        self.store.last_number()
-    }
-    fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {
-        self.store.number(id)
-    }
-    fn list(&mut self, filter: &ClientJobFilter) -> Result<Vec<ClientJob>, StoreError> {
-        self.store.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<ClientState>, StoreError> {
-        self.store.statistics()
-    }
-}
-
-fn id(number: usize) -> JobId {
-    JobId::parse(&format!("{number:032x}")).expect("a name")
 }
 
 /// A client without a broker.
 fn client_with(store: MemoryClientStore) -> (ClientHandle, Arc<Switches>) {
-    let switches = Arc::new(Switches::default());
-    let of_store = Arc::clone(&switches);
-    let identity = Identity::parse("c").expect("a name");
-    let options = ClientOptions {
-        link: Box::new(MemoryNetwork::new().dealer("broker", identity.as_str().as_bytes(), 1000).expect("a dealer")),
-        identity,
-        config: ClientConfig::default(),
-        store: Box::new(move || Ok(Box::new(Switched { store, switches: of_store }) as Box<dyn ClientStore>)),
-    };
-    (ClientHandle::start(options).expect("a client"), switches)
+    let hooks = Arc::new(Switches::default());
+    let switches = Arc::clone(&hooks);
+    (client_at(&MemoryNetwork::new(), Hooked { store, hooks }), switches)
 }
 
 /// As above, with more jobs than it holds in memory.
 async fn client_with_jobs() -> (ClientHandle, Arc<Switches>) {
     let (client, switches) = client_with(MemoryClientStore::default());
-    let mut submissions = JoinSet::new();
-    for number in 0..JOBS {
-        let client = client.clone();
-        submissions.spawn(async move {
-            let mut spec = spec("ok");
-            (spec.id, spec.timeout) = (Some(id(number)), Duration::from_secs(600));
-            client.submit(spec).await.map(drop)
-        });
-        if submissions.len() == AT_ONCE {
-            submissions.join_next().await.expect("one").expect("no panic").expect("it is taken");
-        }
-    }
-    while let Some(taken) = submissions.join_next().await {
-        taken.expect("no panic").expect("it is taken");
-    }
+    submit_all(&client, JOBS, Duration::from_secs(600)).await;
     (client, switches)
-}
-
-async fn unfinished(client: &ClientHandle) -> usize {
-    client.statistics().await.expect("the client runs")["unfinished_jobs"].as_u64().expect("a number") as usize
 }
 
 /// Ends jobs that are held in memory: the first that were submitted but for the very first.

@@ -18,7 +18,7 @@ use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Rout
 use serde_json::{Map, Value, json};
 
 /// Longest that a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -82,7 +82,7 @@ pub struct Fabric {
 
 impl Fabric {
     pub fn start() -> Self {
-        let context = Context::new().expect("a context");
+        let context = Context::new();
         let keys = KeyPair::generate();
         let broker = broker(&context, &keys, "tcp://127.0.0.1:*");
         let endpoint = broker.endpoint().to_owned();

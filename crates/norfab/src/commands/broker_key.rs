@@ -12,12 +12,16 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
     let site = Site::load(global)?;
     if !site.encrypted() {
         let in_inventory = site.inventory().is_ok_and(|inventory| !inventory.broker.zmq_auth);
-        return Err(Failure::configuration(if in_inventory {
-            "this broker does not encrypt (broker.zmq_auth is false in inventory.yaml): it has no key to show"
-                .to_owned()
+        let option = site.key_option();
+        let file = site.inventory_name();
+        return Err(if in_inventory {
+            let text =
+                format!("this broker does not encrypt (broker.zmq_auth is false in {file}): it has no key to show");
+            Failure::configuration(text)
         } else {
-            format!("{} none says that the broker does not encrypt: without it its key is shown", site.key_option())
-        }));
+            Failure::configuration(format!("{option} none says that the broker does not encrypt"))
+                .hint("without it its key is shown")
+        });
     }
     let (secret_file, public_file) = site.broker_key_files();
     let own = secret_file.exists() || create;
@@ -28,11 +32,13 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
         // key in the inventory.
         None if !own && !site.starts_broker() => {
             return Err(Failure::configuration(format!(
-                "there is no broker's key on this host ({} does not exist, and the inventory names none): run this on the \
-                 broker's host; if that is this one, set topology.broker to true, start the broker, or make its keys now \
-                 with --create",
+                "there is no broker's key on this host ({} does not exist, and the inventory names none)",
                 public_file.display()
-            )));
+            ))
+            .hint(
+                "run this on the broker's host; if that is this one, set topology.broker to true, start the broker, or make its \
+                 keys now with --create",
+            ));
         }
         None => (site.broker_keys()?.public, Some(public_file.display().to_string())),
     };

@@ -16,17 +16,17 @@ use crate::printer;
 pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure> {
     match command {
         FilesCommand::Get { url, dest, timeout } => get(global, &url, dest, timeout).await,
-        FilesCommand::List { url } => Err(Failure::usage(format!(
-            "files are listed by their service: norfab run filesharing list_files url={url} (or 'walk', for folders in it as well)"
-        ))),
+        FilesCommand::List { url } => Err(Failure::usage("files are listed by their service")
+            .hint(format!("norfab run filesharing list_files url={url} (or 'walk', for folders in it as well)"))),
     }
 }
 
 async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
     let path = url.strip_prefix("nf://").ok_or_else(|| Failure::usage(FetchError::Url(url.to_owned()).to_string()))?;
     let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
-    let name =
-        name.ok_or_else(|| Failure::usage(format!("'{url}' names no file: write nf://PATH/TO/FILE")))?.to_owned();
+    let name = name
+        .ok_or_else(|| Failure::usage(format!("'{url}' names no file")).hint("write nf://PATH/TO/FILE"))?
+        .to_owned();
     let to_stdout = dest.as_deref() == Some(Path::new("-"));
     let folder = if to_stdout { Some(tempfile::tempdir().map_err(Failure::failed)?) } else { None };
     let target = match (&folder, dest) {
@@ -42,10 +42,13 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
     progress.end();
     let fetched = fetched.map_err(|error| match &error {
         // The broker found nobody; its words name no way out.
-        FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => Failure::failed(
-            "no file sharing worker can be reached: 'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there",
-        ),
-        FetchError::TimedOut { .. } => Failure::new(Code::TimedOut, format!("{error}: give it longer with --timeout")),
+        FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => {
+            Failure::failed("no file sharing worker can be reached")
+                .hint("'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there")
+        }
+        FetchError::TimedOut { .. } => {
+            Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
+        }
         FetchError::Url(_) => Failure::usage(error.to_string()),
         FetchError::Write { .. } => Failure::configuration(&error),
         _ => Failure::failed(&error),
@@ -55,11 +58,10 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         let mut out = std::io::stdout().lock();
         match std::io::copy(&mut file, &mut out).and_then(|_| out.flush()) {
             // A reader that has seen enough (`| head`) is no error.
-            Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                return Err(Failure::failed(format!("cannot write to standard output: {error}")));
-            }
-            _ => return Ok(Code::Ok),
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => printer::keep_output_error(error),
+            _ => {}
         }
+        return Ok(Code::Ok);
     }
     if global.json {
         printer::json(&json!({

@@ -11,10 +11,8 @@ use crate::printer;
 
 pub fn run(global: &Global, dir: &Path, force: bool) -> Result<Code, Failure> {
     let files = norfab_inventory::create_environment(dir, force).map_err(|error| match error {
-        InventoryError::Exists { file } => Failure::configuration(format!(
-            "{} exists already: choose another folder, or overwrite it with --force",
-            file.display()
-        )),
+        InventoryError::Exists { file } => Failure::configuration(format!("{} exists already", file.display()))
+            .hint("choose another folder, or overwrite it with --force"),
         error => Failure::configuration(error),
     })?;
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();

@@ -12,7 +12,10 @@ use crate::site::Site;
 
 pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<Code, Failure> {
     let site = Site::load_with(global, |topology| topology.starts_broker())?;
-    let value = if remote || !site.has_inventory() {
+    let of_broker = remote || !site.has_inventory();
+    let file = if of_broker { "the inventory of the broker's host".to_owned() } else { site.inventory_name() };
+    let whose = format!("add it or a pattern that matches it under 'workers' in {file}");
+    let value = if of_broker {
         from_broker(site, global, worker).await?
     } else {
         match worker {
@@ -21,9 +24,7 @@ pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<
         }
     };
     if let (Some(worker), Value::Null) = (worker, &value) {
-        return Err(Failure::configuration(format!(
-            "nothing is known of worker '{worker}': add it or a pattern that matches it under 'workers' in inventory.yaml"
-        )));
+        return Err(Failure::configuration(format!("nothing is known of worker '{worker}'")).hint(whose));
     }
     if global.json {
         printer::json(&value);

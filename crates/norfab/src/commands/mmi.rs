@@ -20,16 +20,13 @@ pub async fn run(
     connected.client.stop().await;
     let answer = answer.map_err(|failure| {
         if failure.text.contains("failed to target workers") {
-            return Failure::new(failure.code, format!("the broker has no service '{service}': {SERVICES}"));
+            return Failure::new(failure.code, format!("the broker has no service '{service}'")).hint(SERVICES);
         }
         failure
     })?;
     // The broker says so with status 200, in a text, as the recorded ones do.
     if let Some(text) = answer.as_str().filter(|text| text.starts_with(UNSUPPORTED)) {
-        return Err(Failure::failed(format!(
-            "{}: {SUPPORTED}",
-            text.replacen(UNSUPPORTED, "the broker has no task", 1)
-        )));
+        return Err(Failure::failed(text.replacen(UNSUPPORTED, "the broker has no task", 1)).hint(SUPPORTED));
     }
     printer::json(&answer);
     Ok(Code::Ok)

@@ -16,8 +16,8 @@ mod workers;
 
 use std::time::Duration;
 
-use norfab_fabric::LinkState;
 use norfab_fabric::client::{ClientHandle, JobReport};
+use norfab_fabric::{LinkState, Problem};
 use norfab_protocol::ServiceName;
 use norfab_protocol::client::JobState;
 use serde_json::{Map, Value};
@@ -35,6 +35,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Runs a command, tells what went wrong, and returns the exit code.
 pub async fn dispatch(args: Args) -> Code {
     let Args { global, command } = args;
+    let as_json = global.json;
     let done = match command {
         Command::Up => serve::up(&global).await,
         Command::Broker => serve::broker(&global).await,
@@ -43,9 +44,14 @@ pub async fn dispatch(args: Args) -> Code {
         Command::Demo => demo::run(&global).await,
         command => until_signalled(once(&global, command)).await,
     };
-    let code = done.unwrap_or_else(|Failure { code, text }| {
-        printer::error(&text);
-        code
+    let code = done.unwrap_or_else(|failure| {
+        if !failure.is_told() {
+            printer::error(&failure.text);
+        }
+        if as_json {
+            printer::failure(&failure);
+        }
+        failure.code
     });
     match printer::take_output_error() {
         Some(error) => {
@@ -83,13 +89,19 @@ async fn until_signalled(command: impl Future<Output = Result<Code, Failure>>) -
     let mut signals = Signals::new()?;
     tokio::select! {
         done = command => done,
-        code = signals.next() => Ok(code),
+        code = signals.next() => Err(interrupted(code)),
     }
+}
+
+/// A signal ended a command. Whoever sent it knows; programs want to read it.
+fn interrupted(code: Code) -> Failure {
+    Failure::new(code, if code == Code::Terminated { "terminated" } else { "interrupted" }).told()
 }
 
 /// A client that is connected, and the lock on its name.
 struct Connected {
     client: ClientHandle,
+    site: Site,
     _slot: ClientSlot,
     _logs: norfab_logs::LogGuard,
 }
@@ -109,7 +121,7 @@ impl Connected {
             client.stop().await;
             return Err(failure);
         }
-        Ok(Self { client, _slot: slot, _logs: logs })
+        Ok(Self { client, site, _slot: slot, _logs: logs })
     }
 }
 
@@ -127,13 +139,15 @@ async fn connected(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
     match settled {
         Ok(Ok(state)) => match site.problem(&state) {
             None => Ok(()),
-            Some(problem) => Err(Failure::new(Code::Unreachable, problem)),
+            Some(Problem { text, hint: None }) => Err(Failure::new(Code::Unreachable, text)),
+            Some(Problem { text, hint: Some(hint) }) => Err(Failure::new(Code::Unreachable, text).hint(hint)),
         },
         Ok(Err(_)) => Err(Failure::failed("the client has stopped")),
         Err(_) => Err(Failure::new(
             Code::Unreachable,
-            format!("no broker answered at {endpoint} within {} s: is it running there?", CONNECT_PATIENCE.as_secs()),
-        )),
+            format!("no broker answered at {endpoint} within {} s", CONNECT_PATIENCE.as_secs()),
+        )
+        .hint(format!("start it there, or correct {}", site.endpoint_source()))),
     }
 }
 
@@ -149,13 +163,10 @@ async fn ask_broker(
     let answer = client.management(service, task, kwargs, timeout).await.map_err(Failure::failed)?;
     match answer.status.code() {
         200 => Ok(answer.results),
-        TIMED_OUT => Err(Failure::new(
-            Code::TimedOut,
-            format!(
-                "the broker did not answer within {} s: 'norfab mmi --timeout TIME' asks with more patience",
-                timeout.as_secs_f64()
-            ),
-        )),
+        TIMED_OUT => {
+            Err(Failure::new(Code::TimedOut, format!("the broker did not answer within {} s", timeout.as_secs_f64()))
+                .hint("'norfab mmi --timeout TIME' asks with more patience"))
+        }
         code => Err(Failure::failed(match answer.results["error"].as_str() {
             Some(error) => format!("the broker refused: {error}"),
             None => format!("the broker refused with status {code}: {}", answer.results),
@@ -169,8 +180,8 @@ const TIMED_OUT: u16 = 408;
 /// How long the broker may take to answer where nobody says otherwise.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a job did not complete. Where the broker found nobody it says so in the words of the wire, which name no way out.
-fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
+/// Where the broker found nobody for a job it says so in the words of the wire, which name no way out: this does.
+fn nobody(code: Code, service: &str, workers: &str, report: &JobReport) -> Option<Failure> {
     if report.state == JobState::Failed
         && report.workers.is_empty()
         && report.errors.iter().any(|error| error.contains("failed to target workers"))
@@ -183,9 +194,21 @@ fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
             names => format!("service '{service}' has no worker {names} that can be reached"),
         };
         let hint = pattern_hint(workers);
-        return vec![format!("{whom}: 'norfab workers' shows those that are registered{hint}")];
+        return Some(Failure::new(code, whom).hint(format!("'norfab workers' shows those that are registered{hint}")));
     }
-    report.errors.clone()
+    None
+}
+
+/// Why a job did not complete, for people.
+fn job_errors(service: &str, workers: &str, report: &JobReport) -> Vec<String> {
+    nobody(code_of(report), service, workers, report)
+        .map_or_else(|| report.errors.clone(), |failure| vec![failure.text])
+}
+
+/// The same as the failure of a command.
+fn job_failure(service: &str, workers: &str, report: &JobReport) -> Failure {
+    let code = code_of(report).unless_ok(Code::Failed);
+    nobody(code, service, workers, report).unwrap_or_else(|| Failure::new(code, report.errors.join("; ")))
 }
 
 /// What to say of names with the characters of patterns, which the inventory has and targets have not.
@@ -220,8 +243,9 @@ fn code_of(report: &JobReport) -> Code {
 
 /// Reads an answer that was given beforehand. Errors: it is not JSON.
 fn answer_of(text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text)
-        .map_err(|error| Failure::usage(format!("--answer is not JSON: {error} (a text needs quotes: '\"yes\"')")))
+    serde_json::from_str(text).map_err(|error| {
+        Failure::usage(format!("--answer is not JSON: {error}")).hint("a text needs quotes, '\"yes\"'")
+    })
 }
 
 /// Reads `key=text` and `key:=JSON`. Errors: neither, or not JSON; the argument is named.
@@ -235,14 +259,14 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>, Failure> {
                 let value = serde_json::from_str(text).map_err(|error| {
                     // What begins like this was meant to be JSON.
                     let meant = text.starts_with(['{', '[', '"']);
-                    let hint = if meant { String::new() } else { format!("; if it is a text, write {key}={text}") };
-                    Failure::usage(format!("argument '{word}': the part after := is not JSON: {error}{hint}"))
+                    let failure = Failure::usage(format!("argument '{word}': the part after := is not JSON: {error}"));
+                    if meant { failure } else { failure.hint(format!("if it is a text, write {key}={text}")) }
                 })?;
                 (key, value)
             }
             (_, Some(equals)) => (&word[..equals], Value::String(word[equals + 1..].to_owned())),
             (_, None) => {
-                return Err(Failure::usage(format!("argument '{word}': write key=text or key:=JSON")));
+                return Err(Failure::usage(format!("argument '{word}'")).hint("write key=text or key:=JSON"));
             }
         };
         if key.is_empty() {

@@ -7,7 +7,7 @@ use norfab_protocol::target::Target;
 use norfab_protocol::{ServiceName, TaskName};
 use serde_json::{Value, json};
 
-use super::{Connected, code_of, job_errors};
+use super::{Connected, code_of, job_failure};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer::{self, printable};
@@ -26,10 +26,10 @@ pub async fn run(global: &Global, service: &str, task: Option<&str>, worker: &st
     let report = report.map_err(Failure::failed)?;
     let results = report.results();
     let Some(result) = results.values().next() else {
-        return Err(Failure::new(code_of(&report), job_errors(service, worker, &report).join("; ")));
+        return Err(job_failure(service, worker, &report));
     };
     if result.failed {
-        return Err(Failure::new(code_of(&report), result.errors.join("; ")));
+        return Err(Failure::new(code_of(&report).unless_ok(Code::Failed), result.errors.join("; ")));
     }
     let tasks = result.value().unwrap_or(Value::Null);
     if global.json {

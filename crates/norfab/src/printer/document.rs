@@ -13,6 +13,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::value::RawValue;
 
 use super::{state, steers_in_json};
+use crate::exit::{Failure, FailureDocument};
 
 /// A job with what its workers returned.
 #[derive(serde::Serialize)]
@@ -23,12 +24,20 @@ pub struct Document<'a> {
     status: &'static str,
     errors: &'a [String],
     results: Results<'a>,
+    /// What went wrong.
+    #[serde(flatten)]
+    failure: Option<FailureDocument<'a>>,
 }
 
 impl<'a> Document<'a> {
     pub fn new(service: &'a str, task: &'a str, report: &'a JobReport) -> Self {
         let JobReport { id, errors, .. } = report;
-        Self { uuid: id, service, task, status: state(report.state), errors, results: Results(report) }
+        Self { uuid: id, service, task, status: state(report.state), errors, results: Results(report), failure: None }
+    }
+
+    /// The same with what went wrong.
+    pub fn with(self, failure: Option<&'a Failure>) -> Self {
+        Self { failure: failure.map(Failure::document), ..self }
     }
 
     /// Writes it over several lines, indented, without characters that steer a terminal.

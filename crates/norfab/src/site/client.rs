@@ -46,7 +46,7 @@ impl Site {
         let mut folders = Vec::new();
         for slot in 1..=SLOTS_MAX {
             let name = slot_name(&self.client_name(), slot);
-            let folder = self.directories.client(&name).map_err(Failure::configuration)?;
+            let folder = self.client_folder(&name)?;
             if folder.is_dir() {
                 folders.push((name, folder));
             }
@@ -56,7 +56,7 @@ impl Site {
 
     /// The folder of a client's name.
     pub fn client_folder(&self, name: &str) -> Result<PathBuf, Failure> {
-        self.directories.client(name).map_err(Failure::configuration)
+        self.directories.client(name).map_err(|error| self.of_name(error))
     }
 
     /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
@@ -69,14 +69,13 @@ impl Site {
             }
         }
         let name = self.client_name();
-        Err(Failure::configuration(format!(
-            "client name '{name}' is in use by another process here: wait for it, or give another --name"
-        )))
+        Err(Failure::configuration(format!("client name '{name}' is in use by another process here"))
+            .hint(format!("wait for it, or give another {}", self.names.name)))
     }
 
     /// Takes a certain name. `None`: another process has it.
     pub fn take_slot(&self, name: &str) -> Result<Option<ClientSlot>, Failure> {
-        let folder = self.directories.client(name).map_err(Failure::configuration)?;
+        let folder = self.client_folder(name)?;
         let lock = lock_folder(&folder).map_err(|error| {
             Failure::configuration(format!("client {name}: cannot use {}: {error}", folder.display()))
         })?;
@@ -97,7 +96,7 @@ impl Site {
         let path = slot.folder.join(FILE_NAME);
         let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
-            identity: Identity::parse(&slot.name).map_err(Failure::configuration)?,
+            identity: Identity::parse(&slot.name).map_err(|error| self.of_name(error))?,
             config,
             link: Box::new(self.dealer(&slot.name, &slot.folder)?),
             store: Box::new(move || {

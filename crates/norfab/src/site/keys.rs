@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use norfab_fabric::LinkState;
+use norfab_fabric::{LinkState, Problem};
 use norfab_transport::{
     Context, KeyError, KeyFolder, KeyPair, PublicKey, RefusedReason, Router, RouterOptions, certificate,
 };
@@ -10,41 +10,38 @@ use norfab_transport::{
 use super::Site;
 use crate::exit::{Code, Failure};
 
-/// The variable that has the broker's key unless the option is given.
-pub(super) const KEY_VARIABLE: &str = "NORFAB_BROKER_KEY";
-
 impl Site {
     /// What is wrong with a link, and where the key is from that its broker does not have: one on this host comes before the
     /// inventory's.
-    pub fn problem(&self, state: &LinkState) -> Option<String> {
-        let mut text = state.problem()?;
-        text = text.replace("broker.endpoint in inventory.yaml or --endpoint", self.endpoint_source);
-        if self.given_key.is_some() {
-            text = text.replace("--broker-key or broker.shared_key in inventory.yaml", self.key_option());
-        }
+    pub fn problem(&self, state: &LinkState) -> Option<Problem> {
+        let Problem { text, hint } = state.problem_of(&self.sources())?;
         let (_, file) = self.broker_key_files();
-        let LinkState::Refused { fingerprint: Some(_), reason, .. } = state else { return Some(text) };
+        let LinkState::Refused { fingerprint: Some(_), reason, .. } = state else {
+            return Some(Problem { text, hint });
+        };
         let of_key = matches!(reason, RefusedReason::WrongKey | RefusedReason::NoHandshake);
         let of_file = self.given_key.is_none() && (self.listed_key.is_none() || file.exists());
         if !of_key || !of_file {
-            return Some(text);
+            return Some(Problem { text, hint });
         }
-        Some(if !file.exists() {
-            format!("{text}; the expected key is the copy of an earlier start, as the inventory names none")
+        let hint = hint.unwrap_or_default();
+        let hint = if !file.exists() {
+            format!("{hint}; the expected key is the copy of an earlier start, as the inventory names none")
         } else if self.starts_broker() {
             format!(
-                "{text}; the expected key is the one of the broker that topology.broker starts here, in {}: another one \
+                "{hint}; the expected key is the one of the broker that topology.broker starts here, in {}: another one \
                  listens there, so stop it or choose another port",
                 file.display()
             )
         } else {
             format!(
-                "{text}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
+                "{hint}; the expected key is the one in {}, which comes before the inventory's: if the broker does not run on \
                  this host, remove the folder {}",
                 file.display(),
                 self.directories.broker().display()
             )
-        })
+        };
+        Some(Problem { text, hint: Some(hint) })
     }
 
     /// The broker's keys on this host, made if they are not there.
@@ -54,13 +51,14 @@ impl Site {
 
     /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
     pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
-        let text = self.given_key.as_ref().or(self.listed_key.as_ref());
-        text.map(|text| text.trim().parse()).transpose().map_err(Failure::configuration)
-    }
-
-    /// Where a key that was given stands.
-    pub fn key_option(&self) -> &'static str {
-        if self.key_from_environment { KEY_VARIABLE } else { "--broker-key" }
+        let of_option = |error| Failure::configuration(format!("{}: {error}", self.key_option()));
+        let of_inventory =
+            |error| Failure::configuration(format!("broker.shared_key in {}: {error}", self.inventory_name()));
+        match (&self.given_key, &self.listed_key) {
+            (Some(given), _) => given.trim().parse().map(Some).map_err(of_option),
+            (None, Some(listed)) => listed.trim().parse().map(Some).map_err(of_inventory),
+            (None, None) => Ok(None),
+        }
     }
 
     /// Where the broker's key files are: private and public.
@@ -77,8 +75,8 @@ impl Site {
         // Whoever connects meanwhile must not be let in without encryption.
         let options = RouterOptions { keys: Some(KeyPair::generate()), ..RouterOptions::default() };
         // In a context of its own: with it the socket is really gone.
-        let context = Context::new().map_err(Failure::failed)?;
-        Router::bind(&context, endpoint, options).map(drop).map_err(Failure::configuration)
+        let context = Context::new();
+        Router::bind(&context, endpoint, options).map(drop).map_err(|error| self.of_endpoint(error))
     }
 
     /// The command line wins; else a broker on this host is right about its own key.
@@ -90,32 +88,37 @@ impl Site {
         let broker = KeyFolder::new(self.directories.broker());
         let known = own.broker_public_key(&broker, self.listed_key.as_deref());
         known.map_err(|error| match error {
-            KeyError::BrokerKeyUnknown { .. } if self.starts_broker() => Failure::new(
-                Code::Unreachable,
-                format!(
-                    "the broker of this inventory has not run yet, there are no keys in {}: start it with 'norfab up'; if it runs \
-                     with another --base-dir, give its key with --broker-key",
-                    self.directories.broker().display()
-                ),
+            KeyError::BrokerKeyUnknown { .. } if self.starts_broker() => {
+                let folder = self.directories.broker();
+                let text =
+                    format!("the broker of this inventory has not run yet, there are no keys in {}", folder.display());
+                Failure::new(Code::Unreachable, text).hint(format!(
+                    "start it with 'norfab up'; if it runs with another {}, give its key with --broker-key",
+                    self.names.base_dir
+                ))
+            }
+            KeyError::BrokerKeyUnknown { .. } if !self.has_inventory() => Failure::configuration(KEY_UNKNOWN).hint(
+                "give what 'norfab broker-key' prints on its host with --broker-key KEY, or '--broker-key none' if it does not \
+                 encrypt",
             ),
-            KeyError::BrokerKeyUnknown { .. } if !self.has_inventory() => Failure::configuration(
-                "the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, \
-                 or '--broker-key none' if it does not encrypt",
-            ),
-            KeyError::BrokerKeyUnknown { .. } => Failure::configuration(
-                "the broker's public key is not known: set broker.shared_key in inventory.yaml to what 'norfab broker-key' \
-                 prints on the broker's host, or give it with --broker-key; if the broker is to run here, start it with \
-                 'norfab broker'",
-            ),
+            KeyError::BrokerKeyUnknown { .. } => Failure::configuration(KEY_UNKNOWN).hint(format!(
+                "set broker.shared_key in {} to what 'norfab broker-key' prints on the broker's host, or give it with \
+                 --broker-key; if the broker is to run here, start it with 'norfab broker'",
+                self.inventory_name()
+            )),
             error => unusable(error),
         })
     }
 }
 
+/// Why there is no connection where nothing says which key the broker has.
+const KEY_UNKNOWN: &str = "the broker's public key is not known";
+
 /// A key file that cannot be used, and what to do about it.
 pub(super) fn unusable(error: KeyError) -> Failure {
-    Failure::configuration(match &error {
-        KeyError::Missing { .. } => format!("{error}: restore the file, or remove it and a new one is made"),
-        _ => error.to_string(),
-    })
+    let failure = Failure::configuration(&error);
+    match error {
+        KeyError::Missing { .. } => failure.hint("restore the file, or remove it and a new one is made"),
+        _ => failure,
+    }
 }

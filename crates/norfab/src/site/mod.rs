@@ -6,6 +6,7 @@ mod information;
 mod keys;
 mod refusals;
 mod retention;
+mod sources;
 mod told;
 mod worker;
 
@@ -25,7 +26,7 @@ use norfab_transport::{
 };
 use serde_json::{Value, json};
 
-use crate::args::Global;
+use crate::args::{Global, Names};
 use crate::exit::Failure;
 use crate::printer;
 use refusals::Refusals;
@@ -43,11 +44,8 @@ const DEFAULT_INVENTORY: &str = "inventory.yaml";
 /// What stands in place of the broker's key where nothing is encrypted.
 const NO_KEY: &str = "none";
 
-/// The variable that has the endpoint unless the option is given.
-const ENDPOINT_VARIABLE: &str = "NORFAB_ENDPOINT";
-
-/// Where the endpoint stands unless it was given.
-const ENDPOINT_KEY: &str = "broker.endpoint in inventory.yaml";
+/// The variable of Python NorFab that names the inventory's folder.
+const FOLDER_VARIABLE: &str = "NORFAB_INVENTORY_DIR";
 
 /// How long the log has to write what waits before it is read.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
@@ -57,17 +55,21 @@ const LOG_FLUSH: Duration = Duration::from_millis(200);
 pub struct Site {
     inventory: Option<Arc<Inventory>>,
     directories: Directories,
+    /// The inventory's file, as it was named.
+    file: Option<PathBuf>,
     endpoint: Option<String>,
+    /// Whether that was given, and is not the inventory's.
+    endpoint_given: bool,
     /// The broker's public key as the command line has it.
     given_key: Option<String>,
-    /// Whether that is from the environment.
-    key_from_environment: bool,
+    /// Whether the command line says that there is none.
+    given_plain: bool,
     /// The broker's public key as the inventory has it.
     listed_key: Option<String>,
     encrypted: bool,
     warnings: Warnings,
-    /// Where the endpoint is from.
-    endpoint_source: &'static str,
+    /// How the options were given.
+    names: Names,
     /// The warnings about files of workers' data: several workers may share a file, and each may ask often.
     told: Arc<Told>,
     context: Context,
@@ -142,11 +144,12 @@ impl Site {
     ) -> Result<Self, Failure> {
         let warnings = Warnings::of(global);
         let base_dir = given(global.base_dir.as_ref()).map(PathBuf::from);
-        let inventory = match file {
+        let inventory = match &file {
             None => None,
             Some(file) => {
                 let options = LoadOptions { env: environment(), env_override: true, base_dir: base_dir.clone() };
-                let mut inventory = Inventory::load(&file, &options).map_err(Failure::configuration)?;
+                let mut inventory =
+                    Inventory::load(file, &options).map_err(|error| sources::not_loaded(global, &error))?;
                 for text in told_of(&inventory.warnings, differences) {
                     warnings.tell(&text);
                 }
@@ -162,37 +165,28 @@ impl Site {
         };
         let base_dir = std::path::absolute(base_dir).map_err(Failure::configuration)?;
         if base_dir.exists() && !base_dir.is_dir() {
-            return Err(Failure::configuration(format!(
-                "{} is no folder, and keys, jobs and logs go below it: correct --base-dir",
-                base_dir.display()
-            )));
+            let text = format!("{} is no folder, and keys, jobs and logs go below it", base_dir.display());
+            return Err(Failure::configuration(text).hint(format!("correct {}", global.names.base_dir)));
         }
         let of_inventory = inventory.as_ref().map(|inventory| &inventory.broker);
         let given_key = given(global.broker_key.as_ref());
         let plain = given_key.as_deref() == Some(NO_KEY);
-        let key_from_environment = std::env::var_os(keys::KEY_VARIABLE)
-            .is_some_and(|text| given_key.as_deref().is_some_and(|given| text == given));
         let encrypted = !plain && (given_key.is_some() || of_inventory.is_none_or(|broker| broker.zmq_auth));
         let given_endpoint = given(global.endpoint.as_ref());
-        let from_environment = given_endpoint.is_some()
-            && std::env::var_os(ENDPOINT_VARIABLE) == given_endpoint.as_deref().map(Into::into);
-        let endpoint_source = match given_endpoint {
-            Some(_) if from_environment => ENDPOINT_VARIABLE,
-            Some(_) => "--endpoint",
-            None => ENDPOINT_KEY,
-        };
         Ok(Self {
             directories: Directories::new(&base_dir),
-            endpoint_source,
+            file,
+            endpoint_given: given_endpoint.is_some(),
             endpoint: given_endpoint.or_else(|| of_inventory.and_then(|broker| broker.endpoint.clone())),
-            key_from_environment,
             given_key: given_key.filter(|_| !plain),
+            given_plain: plain,
             listed_key: of_inventory.and_then(|broker| broker.public_key.clone()),
             inventory,
             encrypted,
             warnings,
+            names: global.names,
             told: Arc::default(),
-            context: Context::new().map_err(Failure::failed)?,
+            context: Context::new(),
             logs: None,
             name: given(global.name.as_ref()),
         })
@@ -202,8 +196,7 @@ impl Site {
         if let Some(file) = given(global.inventory.as_ref()).map(PathBuf::from) {
             return Ok(Some(if file.is_dir() { file.join(DEFAULT_INVENTORY) } else { file }));
         }
-        // The variable of Python NorFab names the folder.
-        if let Some(folder) = std::env::var_os("NORFAB_INVENTORY_DIR").filter(|folder| !folder.is_empty()) {
+        if let Some(folder) = folder_of_python() {
             return Ok(Some(PathBuf::from(folder).join(DEFAULT_INVENTORY)));
         }
         let file = PathBuf::from(DEFAULT_INVENTORY);
@@ -213,10 +206,10 @@ impl Site {
         if given(global.endpoint.as_ref()).is_some() {
             return Ok(None);
         }
-        Err(Failure::configuration(format!(
-            "there is no {DEFAULT_INVENTORY} here: name one with -i FILE, make a new environment with 'norfab init DIR', or name \
-             the broker with --endpoint and --broker-key"
-        )))
+        Err(Failure::configuration(format!("there is no {DEFAULT_INVENTORY} here")).hint(
+            "name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and \
+             --broker-key",
+        ))
     }
 
     /// A worker's merged data in this host's inventory; warnings about its files are told. Errors: a file of it cannot be
@@ -282,9 +275,8 @@ impl Site {
     /// The inventory. Errors: there is none.
     pub fn inventory(&self) -> Result<&Arc<Inventory>, Failure> {
         self.inventory.as_ref().ok_or_else(|| {
-            Failure::configuration(
-                "this needs an inventory: name one with -i FILE, or run in a folder with inventory.yaml",
-            )
+            Failure::configuration("this needs an inventory")
+                .hint("name one with -i FILE, or run in a folder with inventory.yaml")
         })
     }
 
@@ -297,11 +289,9 @@ impl Site {
     pub fn endpoint(&self) -> Result<&str, Failure> {
         self.endpoint.as_deref().ok_or_else(|| {
             let misspelt = self.inventory.as_ref().and_then(|inventory| inventory.misspelt_endpoint());
-            Failure::configuration(match misspelt {
-                Some((location, key)) => format!(
-                    "nothing says where the broker is: {location} has broker.{key}, which is no known key: write endpoint"
-                ),
-                None => "nothing says where the broker is: set broker.endpoint in inventory.yaml, or give --endpoint".to_owned(),
+            Failure::configuration("nothing says where the broker is").hint(match misspelt {
+                Some((location, key)) => format!("{location} has broker.{key}, which is no known key: write endpoint"),
+                None => format!("set broker.endpoint in {}, or give --endpoint", self.inventory_name()),
             })
         })
     }
@@ -348,7 +338,7 @@ impl Site {
             None
         };
         let options = RouterOptions { keys, admission, ..RouterOptions::default() };
-        let link = Router::bind(&self.context, endpoint, options).map_err(Failure::configuration)?;
+        let link = Router::bind(&self.context, endpoint, options).map_err(|error| self.of_endpoint(error))?;
         let information = information::Information { site: self.clone() };
         BrokerHandle::start(BrokerOptions {
             name: BROKER_NAME.to_owned(),
@@ -373,12 +363,10 @@ impl Site {
         };
         let options = DealerOptions { keys, ..DealerOptions::default() };
         if endpoint.ends_with(":*") || endpoint.ends_with(":0") {
-            return Err(Failure::configuration(format!(
-                "the broker at {endpoint} takes whatever port is free: give the one that it printed with --endpoint, or \
-                 write a port into broker.endpoint in inventory.yaml"
-            )));
+            let text = format!("the broker at {endpoint} takes whatever port is free");
+            return Err(Failure::configuration(text).hint(self.port_wanted()));
         }
-        Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(Failure::configuration)
+        Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(|error| self.of_endpoint(error))
     }
 }
 
@@ -399,6 +387,11 @@ fn told_of(warnings: &[Warning], differences: Differences) -> Vec<String> {
     let file = first.location.file.display();
     let summary = format!("{values} in {file} would read differently in YAML 1.2: 'norfab inventory' tells which");
     others.map(Warning::to_string).chain([summary]).collect()
+}
+
+/// The folder that the variable of Python NorFab names.
+fn folder_of_python() -> Option<std::ffi::OsString> {
+    std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())
 }
 
 /// What was given. A variable that is set to nothing is none.

@@ -4,6 +4,7 @@
 mod cancel;
 mod crash;
 mod demo;
+mod failures;
 mod files;
 mod health;
 mod help;
@@ -13,6 +14,7 @@ mod prompt;
 mod questions;
 mod refusals;
 mod run;
+mod stuck_disk;
 mod support;
 mod up;
 mod worker;

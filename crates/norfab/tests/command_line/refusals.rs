@@ -163,7 +163,7 @@ fn without_encryption_there_is_no_key_to_show_and_the_reason_is_told() {
     };
     assert!(told(&["broker-key", "--broker-key", "none"]).contains("--broker-key none says"));
     lab.write("plain/inventory.yaml", "broker: {endpoint: 'tcp://127.0.0.1:1', zmq_auth: false}\n");
-    assert!(told(&["broker-key", "-i", "plain"]).contains("broker.zmq_auth is false in inventory.yaml"));
+    assert!(told(&["broker-key", "-i", "plain"]).contains("broker.zmq_auth is false in plain/inventory.yaml"));
 }
 
 #[test]
@@ -199,8 +199,8 @@ fn what_cannot_be_a_key_an_endpoint_or_a_name_is_configuration() {
         lab.redacted(&ended.stderr)
     };
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "short"]), @r#"error: --broker-key: "short" is not a CURVE key: 40 characters of Z85 are needed, these are 5 bytes"#);
-    assert_snapshot!(of(&["--endpoint", "127.0.0.1:1", "--broker-key", "none"]), @r#"error: malformed endpoint "127.0.0.1:1": it starts neither with tcp:// nor with ipc://; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH"#);
-    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:*", "--broker-key", "none"]), @"error: the broker at tcp://127.0.0.1:* takes whatever port is free: give the one that it printed with --endpoint, or write a port into broker.endpoint in inventory.yaml");
+    assert_snapshot!(of(&["--endpoint", "127.0.0.1:1", "--broker-key", "none"]), @r#"error: malformed endpoint "127.0.0.1:1": it starts neither with tcp:// nor with ipc://; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH: the endpoint is from --endpoint"#);
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:*", "--broker-key", "none"]), @"error: the broker at tcp://127.0.0.1:* takes whatever port is free: give the one that it printed with --endpoint");
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1"]), @"error: the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, or '--broker-key none' if it does not encrypt");
-    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "none", "--name", "a/b"]), @r#"error: "a/b" cannot be the name of a folder: it has a slash, a backslash or a control character; use letters, digits and dashes"#);
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "none", "--name", "a/b"]), @r#"error: --name: "a/b" cannot be the name of a folder: it has a slash, a backslash or a control character; use letters, digits and dashes"#);
 }

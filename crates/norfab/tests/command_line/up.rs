@@ -205,7 +205,7 @@ fn a_port_that_is_in_use_is_named() {
     for command in ["broker", "up"] {
         let ended = lab.run(&[command]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
-        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: cannot listen on [endpoint]: the address is in use by another process; stop it or choose another port") }
+        allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stderr), @"error: cannot listen on [endpoint]: the address is in use by another process; stop it or choose another port: the endpoint is from NORFAB_ENDPOINT") }
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Instant;
 
-use super::job::Around;
+use super::job::Job;
 use super::output::{ClientNote, ClientOutput};
 use super::{Client, RETURN_TIME};
 use crate::body::{self, Dispatched, FABRIC_VERSION, JOBS_ASKED_MAX, JobsAsked, Refused, StateReply};
@@ -16,6 +16,19 @@ use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError};
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
+
+/// A round of asking who has a job.
+#[derive(Debug, Default)]
+pub(super) struct Around {
+    /// Who was asked, once the broker said so.
+    pub(super) asked: Option<BTreeSet<Identity>>,
+    /// Whether others may not have come back to the broker yet.
+    pub(super) more_to_come: bool,
+    /// Who does not have it.
+    pub(super) denied: BTreeSet<Identity>,
+    /// The question about many jobs, where that asks about it.
+    pub(super) question: Option<JobId>,
+}
 
 /// What is asked and is to be asked.
 #[derive(Debug, Default)]
@@ -72,7 +85,7 @@ impl Asking {
 impl Client {
     /// It is to be asked who has a job.
     pub(super) fn doubt(&mut self, now: Instant, id: &JobId) {
-        let patience = self.config.post_again;
+        let (patience, max) = (self.config.post_again, self.config.get_max);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let question = job.around.as_ref().and_then(|around| around.question.as_ref());
         let open = question.and_then(|question| self.asking.questions.get(question));
@@ -81,6 +94,11 @@ impl Client {
         if let Some(until) = until.filter(|until| *until > now) {
             job.next_post = Some(until);
         } else {
+            // A broker that is behind does not get there sooner by more of the same questions.
+            let asked = open.map(|question| &question.asked).or(job.around.as_ref().map(|around| &around.asked));
+            let is_unanswered = asked.is_some_and(Option::is_none);
+            job.unanswered_rounds = if is_unanswered { job.unanswered_rounds + 1 } else { 0 };
+            job.next_post = Some(now + (patience * (1 << job.unanswered_rounds.min(8))).min(max));
             job.around = Some(Around::default());
             job.asked_around = true;
             self.asking.doubts.entry(job.request.service.clone()).or_default().insert(id.clone());
@@ -256,6 +274,18 @@ impl Client {
             self.send_get(service.clone(), Target::All, &id);
         }
         self.asking.one_by_one.insert(service);
+    }
+}
+
+impl Job {
+    /// When it is posted again, or asked about, on a new connection. `in_turn` is its own time, so that not all come at once.
+    pub(super) fn again_at(&self, now: Instant, in_turn: Instant) -> Instant {
+        match self.request.target {
+            Target::Text(_) => in_turn,
+            Target::All => in_turn + RETURN_TIME,
+            // They are asked about together.
+            Target::Any => now + RETURN_TIME,
+        }
     }
 }
 

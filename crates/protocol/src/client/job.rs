@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::asking::Around;
 use crate::body::{self, InputRequest};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
@@ -193,19 +194,6 @@ pub(super) enum Written {
     Failed(String),
 }
 
-/// A round of asking who has a job.
-#[derive(Debug, Default)]
-pub(super) struct Around {
-    /// Who was asked, once the broker said so.
-    pub(super) asked: Option<BTreeSet<Identity>>,
-    /// Whether others may not have come back to the broker yet.
-    pub(super) more_to_come: bool,
-    /// Who does not have it.
-    pub(super) denied: BTreeSet<Identity>,
-    /// The question about many jobs, where that asks about it.
-    pub(super) question: Option<JobId>,
-}
-
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) request: JobRequest,
@@ -250,8 +238,10 @@ pub(super) struct Job {
     pub(super) asked: u32,
     pub(super) next_ask: Option<Instant>,
     pub(super) next_post: Option<Instant>,
-    /// How often it was posted to one worker again.
-    pub(super) posts_to: HashMap<Identity, u32>,
+    /// How often it was posted again to one worker that had not got it, and when the next time may be.
+    posts_to: HashMap<Identity, (u32, Instant)>,
+    /// How often a worker had too much to do for it, or stopped.
+    pub(super) no_room: u32,
     /// Answers that were given and not confirmed, by question: for whom, and the body.
     pub(super) answers: BTreeMap<String, (Option<Identity>, Bytes)>,
     /// The answers are to be sent again.
@@ -260,6 +250,8 @@ pub(super) struct Job {
     pub(super) around: Option<Around>,
     /// Everyone was asked at some time: answers to that may come late.
     pub(super) asked_around: bool,
+    /// Rounds of questions, one after the other, that the broker has not answered.
+    pub(super) unanswered_rounds: u32,
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, InputRequest)>,
@@ -297,6 +289,8 @@ impl Job {
             next_ask: None,
             next_post: None,
             posts_to: HashMap::new(),
+            no_room: 0,
+            unanswered_rounds: 0,
             answers: BTreeMap::new(),
             resend_answers: false,
             around: None,
@@ -422,6 +416,17 @@ impl Job {
     /// POST knows the id.
     pub(super) fn expects(&self, worker: &Identity) -> bool {
         self.dispatched.is_none() || self.expected.contains(worker)
+    }
+
+    /// Whether a worker that has not got the job may be posted it now: the first time at once, then after longer and longer
+    /// times. `true` counts.
+    pub(super) fn may_post_to(&mut self, worker: &Identity, now: Instant, first: Duration, max: Duration) -> bool {
+        let (again, at) = self.posts_to.get(worker).copied().unwrap_or((0, now));
+        if at > now {
+            return false;
+        }
+        self.posts_to.insert(worker.clone(), (again + 1, now + (first * (1 << again.min(8))).min(max)));
+        true
     }
 
     /// Workers that have the job and have not answered.

@@ -178,13 +178,10 @@ impl Client {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                job.next_post = Some(match job.request.target {
-                    Target::Text(_) => at,
-                    Target::All => at + RETURN_TIME,
-                    // They are asked about together.
-                    Target::Any => now + RETURN_TIME,
-                });
+                job.next_post = Some(job.again_at(now, at));
             }
+            // Nothing that was asked on the connection before is answered any more.
+            (job.around, job.unanswered_rounds) = (None, 0);
             job.resend_answers = !job.answers.is_empty();
             self.set_timer(&id);
         }
@@ -593,8 +590,8 @@ impl Client {
     }
 }
 
-/// How often a job is posted again to one worker that did not take it.
-pub const POSTS_MAX: u32 = 8;
+/// How often a job is posted again that a worker was asked for and had no room for, or stopped.
+pub const NO_ROOM_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests;

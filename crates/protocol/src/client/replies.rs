@@ -6,9 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::job::{Around, JobState, Lost};
+use super::asking::Around;
+use super::job::{JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
-use super::{Client, EXPECTED_AGAIN, POSTS_MAX, RETURN_TIME};
+use super::{Client, EXPECTED_AGAIN, NO_ROOM_MAX, RETURN_TIME};
 use crate::body::{self, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
@@ -419,20 +420,22 @@ impl Client {
             // The late answer to a question of a round that has ended. Whether it was before the POST is not known.
             return Ok(());
         }
-        let again = job.posts_to.get(&worker).copied().unwrap_or_default();
         let posted = job.posts > 0 || job.dispatched().is_some();
-        if posted && job.request.deadline > now && !job.started.contains(&worker) && again < POSTS_MAX {
-            // The worker never stored it, so it never ran there.
+        if posted && job.request.deadline > now && !job.started.contains(&worker) {
+            // The worker never stored it, so it never ran there. That is no verdict, however often it is said: on a busy day
+            // these are answers to questions that left before the last POST.
             if status == Status::NOT_FOUND {
                 job.to_come.remove(&worker);
-                job.posts_to.insert(worker.clone(), again + 1);
-                let message = job.post_to(now, Target::list([&worker]));
-                self.send(message);
+                if job.may_post_to(&worker, now, self.config.post_again, self.config.get_max) {
+                    let message = job.post_to(now, Target::list([&worker]));
+                    self.send(message);
+                }
                 return Ok(());
             }
-            if body.retry == Some(true) && job.request.target == Target::Any {
+            let again = job.no_room;
+            if body.retry == Some(true) && job.request.target == Target::Any && again < NO_ROOM_MAX {
                 // It stops, or has too much to do: another one may be free.
-                job.posts_to.insert(worker, again + 1);
+                job.no_room += 1;
                 job.set_dispatched(None);
                 job.nobody_has_it = true;
                 job.state = JobState::Submitting;

@@ -319,8 +319,8 @@ impl Dealer {
                 self.work(&[])
             }
             Input::Bytes => {
-                // What filled the room was perhaps not all.
-                self.readable = scratch.len() == scratch.capacity();
+                // What filled the room was perhaps not all. One that only does not hear has no end that the system would tell.
+                self.readable = scratch.len() == scratch.capacity() || self.mute;
                 self.work(scratch)
             }
         }

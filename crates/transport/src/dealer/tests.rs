@@ -20,7 +20,7 @@ fn a_link_goes_on_when_the_system_has_no_more_threads_and_connects_when_it_has()
     use crate::router::Router;
     use crate::{LinkOptions, RouterLink};
 
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
     let listen = |endpoint: &str| {
         let options = || RouterOptions { link: link.clone(), ..RouterOptions::default() };
@@ -65,7 +65,7 @@ fn connections_that_another_peer_takes_are_made_anew_ever_later_unless_they_last
     use crate::options::RouterOptions;
     use crate::router::Router;
 
-    let context = Context::new().expect("a context");
+    let context = Context::new();
     let link = LinkOptions { reconnect_delay_first: Duration::from_millis(5), ..LinkOptions::default() };
     let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
     let mut router = Router::bind(&context, "tcp://127.0.0.1:*", options).expect("a router");
@@ -97,4 +97,61 @@ fn connections_that_another_peer_takes_are_made_anew_ever_later_unless_they_last
     dealer.lasted();
     assert_eq!(dealer.failed_rounds, 1, "it begins with short pauses again");
     until(&mut dealer, &LinkStatus::Connected);
+}
+
+#[test]
+fn an_owner_that_only_reads_must_wait_before_it_has_read_everything() {
+    use std::io::Write;
+
+    const MESSAGE_BYTES: usize = 200;
+    /// More than is read without a wait, many times over.
+    const MESSAGES: usize = 40_000;
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("tcp://{}", listener.local_addr().expect("an address"));
+    let (connected, is_connected) = std::sync::mpsc::sync_channel(0);
+    let (stuck, is_stuck) = std::sync::mpsc::sync_channel(1);
+    let flood = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut greeting = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
+        greeting.resize(64, 0);
+        stream.write_all(&greeting).expect("room");
+        stream.write_all(b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\x06ROUTER").expect("room");
+        is_connected.recv().expect("a word");
+        let mut message = vec![0, MESSAGE_BYTES as u8 - 2];
+        message.resize(MESSAGE_BYTES, b'x');
+        let flood = message.repeat(MESSAGES);
+        // As much as the system keeps, before anything is read.
+        stream.set_nonblocking(true).expect("a socket");
+        let mut sent = 0;
+        while let Ok(count @ 1..) = stream.write(&flood[sent..]) {
+            sent += count;
+        }
+        stuck.send(()).expect("the test listens");
+        stream.set_nonblocking(false).expect("a socket");
+        stream.write_all(&flood[sent..]).expect("it is read");
+        stream
+    });
+    let mut dealer = Dealer::connect(&Context::new(), &endpoint, b"w", DealerOptions::default()).expect("a dealer");
+    let end = clock::now() + Duration::from_secs(20);
+    while dealer.next_status() != Some(LinkStatus::Connected) {
+        assert!(clock::now() < end, "no connection");
+        dealer.wait(Some(Duration::from_millis(100)), false).expect("a link");
+    }
+    connected.send(()).expect("it listens");
+    is_stuck.recv().expect("a word");
+    // What was read while it waited, and its reads since.
+    let bound = (READS_BEFORE_WAIT as usize + 3) * SCRATCH_BYTES / MESSAGE_BYTES;
+    let mut heard = 0;
+    while heard < MESSAGES {
+        assert!(clock::now() < end, "{heard} of {MESSAGES}");
+        dealer.wait(Some(Duration::from_millis(100)), false).expect("a link");
+        let before = heard;
+        while dealer.try_receive().expect("a link").is_some() {
+            heard += 1;
+        }
+        assert!(heard - before <= bound, "{} messages without a wait, {bound} are allowed", heard - before);
+        assert_eq!(dealer.scratch.capacity(), SCRATCH_BYTES, "it reads into the same room");
+    }
+    drop(flood.join().expect("no panic"));
 }

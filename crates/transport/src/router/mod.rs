@@ -205,6 +205,11 @@ impl Router {
             peer.dirty = true;
             self.dirty.push(key);
         }
+        if peer.mute && !peer.ready {
+            // Until there is nothing more to read: the system may never tell the end of one that only does not hear.
+            peer.ready = true;
+            self.ready.push_back(key);
+        }
         self.watch(key, &mut peer);
         self.peers.put(key, peer);
     }
@@ -505,3 +510,6 @@ impl fmt::Debug for Router {
         f.debug_struct("Router").field("endpoint", &self.listeners.endpoint).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ pub(crate) use output::{Room, SLICES_MAX, large_bytes};
 
 /// A box from this length on is not sealed or opened in passing: at half a nanosecond a byte it would keep everybody else of
 /// the same loop waiting.
-const LARGE_BOX_BYTES: usize = 512 * 1024;
+pub(crate) const LARGE_BOX_BYTES: usize = 512 * 1024;
 
 /// Why a connection cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -30,11 +30,14 @@ pub fn run(
         None => Out::Standard,
     };
     let mut exported: u64 = 0;
-    let mut code = Code::Ok;
+    // What is not in the list that is written.
+    let mut problems = Vec::new();
+    let mut unlisted = false;
+    let folders = site.client_folders()?;
     if format == ExportFormat::Json {
         out.write("[")?;
     }
-    for (_, folder) in site.client_folders()? {
+    for (_, folder) in folders {
         let path = folder.join(FILE_NAME);
         if !path.exists() {
             continue;
@@ -43,8 +46,8 @@ pub fn run(
         let (ids, mut store) = match ids {
             Ok(found) => found,
             Err(error) => {
-                code = Code::Failed;
                 printer::error(&error.to_string());
+                problems.push(error.to_string());
                 continue;
             }
         };
@@ -59,10 +62,19 @@ pub fn run(
                 // It was forgotten meanwhile.
                 Ok(None) => {}
                 Err(error) => {
-                    code = Code::Failed;
                     printer::error(&format!("job {id}: {error}"));
+                    problems.push(format!("job {id}: {error}"));
                 }
             }
+        }
+    }
+    if let (true, Out::Standard) = (global.json, &out) {
+        // There is one document on standard output, and it is a list.
+        for problem in problems.drain(..) {
+            unlisted = true;
+            let comma = if exported > 0 { "," } else { "" };
+            out.write(&format!("{comma}{}", printer::plain_json(json!({ "error": problem }).to_string())))?;
+            exported += 1;
         }
     }
     if format == ExportFormat::Json {
@@ -75,7 +87,11 @@ pub fn run(
             printer::remark(&format!("{exported} jobs are in {}", path.display()));
         }
     }
-    Ok(code)
+    match &problems[..] {
+        [] if unlisted => Ok(Code::Failed),
+        [] => Ok(Code::Ok),
+        problems => Err(Failure::failed(problems.join("; ")).told()),
+    }
 }
 
 enum Out<'a> {
@@ -110,7 +126,7 @@ impl<'a> NewFile<'a> {
     fn begin(path: &'a Path, force: bool) -> Result<Self, Failure> {
         let error = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                Failure::configuration(format!("{} is there already: --force overwrites it", path.display()))
+                Failure::configuration(format!("{} is there already", path.display())).hint("--force overwrites it")
             }
             _ => cannot_write(path, &error),
         };

@@ -22,7 +22,7 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
     }
     let retention = site.retention()?;
     let now = SystemClock::unix();
-    let mut rows = Vec::new();
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
     let mut code = Code::Ok;
     let mut forgotten_soon = false;
     for file in &files {
@@ -50,17 +50,20 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
             Err(failure) => {
                 code = Code::Failed;
                 printer::error(&failure.text);
+                failed.push(json!({ "file": file.display().to_string(), "error": failure.text }));
             }
         }
     }
     if forgotten_soon && global.quiet == 0 {
         printer::warning(&format!(
-            "some of these jobs ended more than {} days ago and will be forgotten: a larger jobs.retention_days in \
-             inventory.yaml keeps them",
-            retention.age_max.as_secs() / 86_400
+            "some of these jobs ended more than {} days ago and will be forgotten: a larger jobs.retention_days in {} keeps \
+             them",
+            retention.age_max.as_secs() / 86_400,
+            site.inventory_name()
         ));
     }
     if global.json {
+        rows.append(&mut failed);
         printer::json(&Value::Array(rows));
     } else if !rows.is_empty() {
         printer::table(&["file", "role", "name", "imported", "events", "known", "unfinished", "unreadable"], &rows);

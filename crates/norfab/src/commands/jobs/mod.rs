@@ -197,7 +197,7 @@ async fn one(
         }
         return Ok(show(global, &details));
     }
-    Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
+    Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
 }
 
 pub(super) fn stored(folder: &Path, id: &JobId) -> Result<Option<ClientJobDetails>, Failure> {
@@ -286,7 +286,11 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
             value.insert("events".into(), Value::Array(parsed));
         }
     }
+    let failure = failure_of(job, failed);
     if global.json {
+        if let Some(failure) = &failure {
+            failure.put_into(&mut value);
+        }
         printer::json(&value);
     } else {
         printer::nested(&value, 0);
@@ -301,13 +305,29 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
             printer::nested(&Value::Object(by_worker), 2);
         }
     }
-    match job.state {
-        ClientState::Completed if !failed => Code::Ok,
-        ClientState::Stale => Code::TimedOut,
-        state if !state.is_final() => {
-            printer::warning(&format!("job {} has not ended: --wait TIME waits for it longer", job.id));
-            Code::TimedOut
+    match failure {
+        None => Code::Ok,
+        Some(failure) if job.state.is_final() => failure.code,
+        Some(failure) => {
+            printer::warning(&failure.text);
+            failure.code
         }
-        _ => Code::Failed,
     }
+}
+
+/// What is wrong with a job, if anything is. `failed`: a result of it is.
+fn failure_of(job: &ClientJob, failed: bool) -> Option<Failure> {
+    let id = &job.id;
+    Some(match job.state {
+        ClientState::Completed if !failed => return None,
+        ClientState::Completed => Failure::failed(format!("job {id}: a worker failed")),
+        state if !state.is_final() => {
+            Failure::new(Code::TimedOut, format!("job {id} has not ended")).hint("--wait TIME waits for it longer")
+        }
+        state => {
+            let code = if state == ClientState::Stale { Code::TimedOut } else { Code::Failed };
+            let errors: String = job.errors.iter().map(|error| format!(": {error}")).collect();
+            Failure::new(code, format!("job {id} has ended as {}{errors}", state.as_str()))
+        }
+    })
 }

@@ -14,14 +14,17 @@ use super::interrupts::{Interrupts, Wish};
 use super::voice::Voice;
 use super::{unreached, waits};
 use crate::args::{Global, RunArgs};
-use crate::commands::{code_of, job_errors, typing_hint};
+use crate::commands::{code_of, job_errors, nobody, typing_hint};
 use crate::exit::{Code, Failure};
 use crate::printer::{self, Said};
 use crate::prompt::{Asked, TypedLines};
+use crate::site::Site;
 
 /// What is known while a job runs.
 pub struct Follower {
     voice: Voice,
+    /// Knows where the settings of the connection are from.
+    site: Site,
     verbose: bool,
     service: String,
     target: Target,
@@ -38,9 +41,10 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(voice: Voice, verbose: bool, service: &str, target: Target, answer: Option<Value>) -> Self {
+    pub fn new(voice: Voice, site: Site, verbose: bool, service: &str, target: Target, answer: Option<Value>) -> Self {
         Self {
             voice,
+            site,
             verbose,
             service: service.to_owned(),
             target,
@@ -105,7 +109,7 @@ impl Follower {
             code => code,
         };
         report.errors.extend(unreached);
-        self.show(global, words, &report);
+        self.show(global, words, &report, code);
         Ok(code)
     }
 
@@ -261,20 +265,17 @@ impl Follower {
     /// The log tells people; programs want to know it as well.
     fn connection(&self, state: &LinkState) {
         if self.voice == Voice::Json {
-            match state.problem() {
-                Some(problem) => self.voice.warning(&problem),
+            match self.site.problem(state) {
+                Some(problem) => self.voice.warning(&problem.to_string()),
                 None => self.voice.information("connected to the broker"),
             }
         }
     }
 
-    fn show(&self, global: &Global, words: &RunArgs, report: &JobReport) {
+    fn show(&self, global: &Global, words: &RunArgs, report: &JobReport, code: Code) {
         if global.json {
-            printer::report(&words.service, &words.task, report);
-            // The document has the words of the wire.
-            if report.state == JobState::Failed && report.workers.is_empty() {
-                job_errors(&words.service, &words.workers, report).iter().for_each(|error| self.voice.error(error));
-            }
+            let failure = (code != Code::Ok).then(|| self.failure(code, words, report));
+            printer::report(&words.service, &words.task, report, failure.as_ref());
             return;
         }
         for said in printer::results(report) {
@@ -288,13 +289,35 @@ impl Follower {
         if let Some(hint) = typing_hint(&words.arguments, &errors) {
             self.voice.information(&format!("hint: {hint}"));
         }
-        // Those of a time-out stand with each worker that did not answer.
-        if report.state != JobState::Stale || report.workers.is_empty() {
-            for error in job_errors(&words.service, &words.workers, report) {
-                self.voice.error(&error);
+        own_errors(words, report).iter().for_each(|error| self.voice.error(error));
+    }
+
+    /// What went wrong with a job that ended, told to people, for programs.
+    fn failure(&self, code: Code, words: &RunArgs, report: &JobReport) -> Failure {
+        if let Some(failure) = nobody(code, &words.service, &words.workers, report) {
+            self.voice.error(&failure.text);
+            return failure;
+        }
+        let (mut texts, errors) = printer::failures(report);
+        texts.extend(own_errors(words, report));
+        texts.iter().for_each(|text| self.voice.error(text));
+        let failure = Failure::new(code, texts.join("; "));
+        match typing_hint(&words.arguments, &errors) {
+            Some(hint) => {
+                self.voice.information(&format!("hint: {hint}"));
+                failure.hint(hint)
             }
+            None => failure,
         }
     }
+}
+
+/// Errors of the job itself. Those of a time-out stand with each worker that did not answer.
+fn own_errors(words: &RunArgs, report: &JobReport) -> Vec<String> {
+    if report.state == JobState::Stale && !report.workers.is_empty() {
+        return Vec::new();
+    }
+    job_errors(&words.service, &words.workers, report)
 }
 
 fn cancel_prompt(job: &JobHandle) -> String {

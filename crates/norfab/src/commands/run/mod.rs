@@ -6,13 +6,13 @@ mod voice;
 
 use std::time::Duration;
 
-use norfab_fabric::client::{JobHandle, JobSpec};
+use norfab_fabric::client::{JobHandle, JobSpec, new_job_id};
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, ServiceName, TaskName};
 use serde_json::json;
 
-use super::{Connected, answer_of, arguments, job_errors};
+use super::{Connected, answer_of, arguments, interrupted, job_failure};
 use crate::args::{Events, Global, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -31,9 +31,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// for its broker.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Why a job that could not be stored within its own time-out is not waited for.
-const NOT_STORED: &str = "the job could not be stored in time and was not sent: the disk that holds __norfab__ takes nothing at the \
-                          moment; 'norfab jobs' shows whether it was stored after all";
+/// Who may be named with `--workers`.
+const TARGETS: &str = "write any, all, or names with commas";
 
 /// So many `-q` that no log line is shown: they are no JSON.
 const SILENT: u8 = 9;
@@ -45,10 +44,16 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
     }
     let silent = Global { quiet: SILENT, json_warnings: global.quiet == 0, ..global.clone() };
     let done = run_with(&silent, words, voice).await;
-    let code = done.unwrap_or_else(|failure| {
-        voice.error(&failure.text);
-        failure.code
-    });
+    let code = match done {
+        Ok(code) => code,
+        Err(failure) => {
+            if !failure.is_told() {
+                voice.error(&failure.text);
+            }
+            // For programs it is on standard output as well.
+            return Err(failure.told());
+        }
+    };
     Ok(match printer::take_output_error() {
         Some(error) => {
             voice.error(&error);
@@ -58,21 +63,28 @@ pub async fn run(global: &Global, words: RunArgs) -> Result<Code, Failure> {
     })
 }
 
+/// Why a job that could not be stored within its own time-out is not waited for.
+fn not_stored() -> Failure {
+    Failure::new(Code::TimedOut, "the job could not be stored in time and was not sent").hint(
+        "the disk that holds __norfab__ takes nothing at the moment; 'norfab jobs' shows whether it was stored after all",
+    )
+}
+
 async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
     let target = Target::from_words(&words.workers);
     if words.workers.split(',').all(|name| name.trim().is_empty()) {
-        return Err(Failure::usage("--workers names nobody: write any, all, or names with commas"));
+        return Err(Failure::usage("--workers names nobody").hint(TARGETS));
     }
     let alone: Vec<&str> =
         words.workers.split(',').map(str::trim).filter(|name| ["any", "all"].contains(name)).collect();
     if let ([word, ..], true) = (&alone[..], words.workers.contains(',')) {
-        return Err(Failure::usage(format!(
-            "--workers {}: '{word}' stands alone, it is not combined with names: write any, all, or names with commas",
-            words.workers
-        )));
+        let text = format!("--workers {}: '{word}' stands alone, it is not combined with names", words.workers);
+        return Err(Failure::usage(text).hint(TARGETS));
     }
+    // Known before it is submitted, for whoever sends a signal meanwhile.
+    let id = new_job_id();
     let spec = JobSpec {
-        id: None,
+        id: Some(id.clone()),
         service: ServiceName::parse(&words.service).map_err(|error| Failure::usage(error.to_string()))?,
         task: TaskName::parse(&words.task).map_err(|error| Failure::usage(error.to_string()))?,
         target: target.clone(),
@@ -90,25 +102,28 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let connected = tokio::select! {
         started = tokio::time::timeout(words.timeout.max(START_PATIENCE), started) => match started {
             Ok(started) => started.map_err(Failure::failed)??,
-            Err(_) => return Err(Failure::new(Code::TimedOut, NOT_STORED)),
+            Err(_) => return Err(not_stored()),
         },
-        code = signals.next() => return Ok(code),
+        code = signals.next() => return Err(interrupted(code)),
     };
     let client = &connected.client;
+    let interrupts = Interrupts::new(&words, voice);
     let job = tokio::select! {
         submitted = tokio::time::timeout(words.timeout, client.submit(spec)) => match submitted {
             Ok(submitted) => submitted.map_err(Failure::failed)?,
-            Err(_) => return Err(Failure::new(Code::TimedOut, NOT_STORED)),
+            Err(_) => return Err(not_stored()),
         },
-        code = signals.next() => return Ok(code),
+        code = signals.next() => {
+            let text = format!("job {id} may be on its way already; 'norfab jobs {id}' shows it then");
+            return Err(left(voice, code, &text));
+        }
     };
-    let id = job.id().clone();
-    let interrupts = Interrupts::new(&words, voice);
     let done = async {
         if words.nowait {
             return nowait(global, &words, voice, &target, job).await;
         }
-        let mut follower = Follower::new(voice, global.verbose > 0, &words.service, target, answer);
+        let mut follower =
+            Follower::new(voice, connected.site.clone(), global.verbose > 0, &words.service, target, answer);
         follower.follow(global, &words, client, job, &interrupts).await
     };
     let code = {
@@ -118,8 +133,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
                 code = &mut done => break code,
                 code = signals.next() => {
                     if !interrupts.take(code) {
-                        voice.interrupted(code, &interrupts.left(&id));
-                        break Ok(code);
+                        break Err(left(voice, code, &interrupts.left(&id)));
                     }
                 }
             }
@@ -129,6 +143,12 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         voice.warning("the job database does not take what came last: 'norfab jobs' may show an older state");
     }
     code
+}
+
+/// Tells what becomes of a job that a signal leaves.
+fn left(voice: Voice, code: Code, text: &str) -> Failure {
+    voice.interrupted(code, text);
+    Failure::new(code, format!("interrupted: {text}")).told()
 }
 
 /// Waits for the end of a client, but not longer than a while, nor beyond a second signal. `false`: it has not ended.
@@ -169,14 +189,18 @@ async fn nowait(
     };
     let report = job.report();
     if report.state == JobState::Failed {
-        return Err(Failure::failed(job_errors(&words.service, &words.workers, &report).join("; ")));
+        return Err(job_failure(&words.service, &words.workers, &report));
     }
+    let unreached = unreached(target, dispatched.as_deref(), &words.service);
     if global.json {
-        printer::json(&json!({ "uuid": id, "service": words.service, "task": words.task }));
+        let mut document = json!({ "uuid": id, "service": words.service, "task": words.task });
+        if !unreached.is_empty() {
+            Failure::failed(unreached.join("; ")).put_into(&mut document);
+        }
+        printer::json(&document);
     } else {
         printer::line(id.as_str());
     }
-    let unreached = unreached(target, dispatched.as_deref(), &words.service);
     unreached.iter().for_each(|error| voice.error(error));
     Ok(if unreached.is_empty() { Code::Ok } else { Code::Failed })
 }

@@ -23,9 +23,8 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
     warn_of_broken_workers(&site)?;
     let starts_broker = topology.starts_broker();
     if !starts_broker && topology.workers.is_empty() {
-        return Err(Failure::configuration(
-            "the topology in inventory.yaml has nothing to start: set topology.broker to true, or list topology.workers",
-        ));
+        let text = format!("the topology in {} has nothing to start", site.inventory_name());
+        return Err(Failure::configuration(text).hint("set topology.broker to true, or list topology.workers"));
     }
     let (role, name) = log_owner(starts_broker, &topology.workers);
     let _logs = site.start_logs(global, role, name, true)?;
@@ -40,7 +39,7 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
     let broker_ended = running.ended();
     let started = tokio::select! {
         failed = start_groups(global, &site, &topology, &mut running) => Some(failed?),
-        role = broker_ended => return Ok(stop(running, &mut signals, Some(role)).await),
+        role = broker_ended => return stop(running, &mut signals, Some(role)).await,
         _ = signals.next() => None,
     };
     let mut ended = None;
@@ -50,7 +49,7 @@ pub async fn up(global: &Global) -> Result<Code, Failure> {
         }
         ended = until_signalled(&running, &mut signals).await;
     }
-    Ok(stop(running, &mut signals, ended).await)
+    stop(running, &mut signals, ended).await
 }
 
 /// Says that what an inventory asks for in these sections does not happen here.
@@ -91,13 +90,14 @@ async fn until_signalled(running: &Running, signals: &mut Signals) -> Option<Str
     }
 }
 
-/// Stops what runs. The exit code says whether a role had ended before.
-async fn stop(running: Running, signals: &mut Signals, ended: Option<String>) -> Code {
-    if let Some(role) = &ended {
-        told(&format!("{role} has ended without being stopped; its log says why"));
+/// Stops what runs. Errors: a role had ended before.
+async fn stop(running: Running, signals: &mut Signals, ended: Option<String>) -> Result<Code, Failure> {
+    let ended = ended.map(|role| format!("{role} has ended without being stopped; its log says why"));
+    if let Some(text) = &ended {
+        told(text);
     }
     running.stop(signals).await;
-    if ended.is_some() { Code::Failed } else { Code::Ok }
+    ended.map_or(Ok(Code::Ok), |text| Err(Failure::failed(text).told()))
 }
 
 /// Tells an error at once, whatever the log shows, and puts it into the log's file.
@@ -179,7 +179,7 @@ pub async fn broker(global: &Global) -> Result<Code, Failure> {
     ready(global, "broker", BROKER_NAME, broker.endpoint());
     let running = Running { broker: Some(broker), workers: Vec::new() };
     let ended = until_signalled(&running, &mut signals).await;
-    Ok(stop(running, &mut signals, ended).await)
+    stop(running, &mut signals, ended).await
 }
 
 /// `norfab worker`.
@@ -214,7 +214,7 @@ pub async fn workers(global: &Global, names: &[String], service: Option<&str>) -
         return Err(Failure::configuration(format!("no worker could be started: {} failed", failed.join(", "))));
     }
     let ended = until_signalled(&running, &mut signals).await;
-    Ok(stop(running, &mut signals, ended).await)
+    stop(running, &mut signals, ended).await
 }
 
 fn start(site: &Site, data: &mut WorkerData, name: &str) -> Result<SiteWorker, Failure> {
@@ -314,6 +314,7 @@ mod tests {
         let running = Running { broker: Some(broker), workers: Vec::new() };
         let ended = until_signalled(&running, &mut signals).await;
         assert_eq!(ended.as_deref(), Some("the broker"));
-        assert_eq!(stop(running, &mut signals, ended).await, Code::Failed);
+        let failure = stop(running, &mut signals, ended).await.expect_err("it should not have ended");
+        assert_eq!((failure.code, failure.is_told()), (Code::Failed, true));
     }
 }

@@ -108,10 +108,11 @@ async fn wait_connected(site: &Site, client: &ClientHandle, name: &str) -> Resul
         if connected {
             return Ok(());
         }
-        if problem.is_some() && problem != told {
-            let text = problem.as_deref().unwrap_or_default();
-            tracing::warn!("worker {name} waits for its broker: {text}");
-            told = problem;
+        if let Some(problem) = problem
+            && told.as_ref() != Some(&problem)
+        {
+            tracing::warn!("worker {name} waits for its broker: {problem}");
+            told = Some(problem);
         }
         state.changed().await.map_err(|_| "the client has stopped".to_owned())?;
     }

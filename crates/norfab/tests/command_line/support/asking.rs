@@ -72,7 +72,7 @@ impl AskingWorker {
         let key = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
         let keys = DealerKeys { own: KeyPair::generate(), broker: key.parse().expect("a key") };
         let options = DealerOptions { keys: Some(keys), ..DealerOptions::default() };
-        let context = Context::new().expect("a context");
+        let context = Context::new();
         let link = Dealer::connect(&context, &lab.endpoint(), b"asker", options).expect("a dealer");
         let service = service();
         let database = lab.path("asker.db");

@@ -392,3 +392,41 @@ fn a_job_that_is_posted_late_says_how_much_of_its_time_is_left() {
     bench.client.connected(bench.now);
     assert_eq!(bench.drain().sent, [(Command::Post, "a".to_owned(), r#"{"remaining":15.000}"#.to_owned())]);
 }
+
+#[test]
+fn answers_from_before_a_job_was_posted_do_not_end_it_however_many_come() {
+    let unknown = json!({"worker": "a", "uuid": "1", "service": "s", "status": "JOB NOT FOUND"});
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.dispatched("1", &["a"]);
+    let mut posts = 0;
+    for _ in 0..20 {
+        let did = bench.reply("0x05", "1", "404", unknown.clone());
+        assert!(did.outcome.is_none());
+        posts += did.sent.iter().filter(|sent| sent.0 == Command::Post).count();
+    }
+    assert_eq!(posts, 1, "the others may be older than this POST");
+    bench.after(2.0);
+    assert_eq!(bench.reply("0x05", "1", "404", unknown).sent[0].0, Command::Post, "it was lost");
+    assert_eq!(bench.result("1", "a").outcome.expect("the end").state, JobState::Completed);
+}
+
+#[test]
+fn a_broker_that_is_behind_is_not_asked_more_and_more() {
+    let mut bench = Bench::new();
+    let job = RestoredClientJob {
+        request: bench.request("1", "any"),
+        state: JobState::New,
+        dispatched: vec![],
+        started: vec![],
+        completed: vec![],
+        errors: vec![],
+    };
+    bench.client.restore(bench.now, job);
+    let mut questions = bench.drain().sent.len();
+    for _ in 0..90 {
+        questions += bench.after(0.5).sent.len();
+        bench.result("of another", "a");
+    }
+    assert!((5..=8).contains(&questions), "{questions} questions in 45 s");
+}
