@@ -37,7 +37,7 @@ pub(crate) struct Storing<S: ?Sized + Store + 'static, Token> {
     pruning: Pruning,
 }
 
-impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
+impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Token> {
     pub(crate) fn new(who: String, writer: StoreWriter<S, Token>, now: Instant) -> Self {
         if let Some(aside) = writer.set_aside() {
             warn!("{who}: {aside}");
@@ -153,10 +153,11 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> Storing<S, Token> {
         }
     }
 
-    /// Runs a query of the owner's own after all that was handed over before. Errors: it is not run.
-    pub(crate) fn ask(&mut self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
-        self.submit();
-        self.writer.try_query(query)
+    /// Runs a query of the owner's own after all that was handed over before. It is told whether the store has all that has
+    /// happened: a row may be older where its disk or its queue is full. Errors: it is not run.
+    pub(crate) fn ask(&mut self, query: impl FnOnce(&mut S, bool) + Send + 'static) -> Result<(), QueryError> {
+        let handed_over = self.submit() == Submitted::Now;
+        self.writer.try_query_telling(move |store, is_whole| query(store, is_whole && handed_over))
     }
 
     /// Runs a query that must know all that happened before, because the owner begins jobs by its answer, after that is stored.

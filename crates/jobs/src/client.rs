@@ -186,6 +186,10 @@ impl Operation for ClientOperation {
     fn begins_a_job(&self) -> bool {
         matches!(self, Self::Insert(_))
     }
+
+    fn is_confirmed_late(&self) -> bool {
+        false
+    }
 }
 
 /// A job with all that came for it.

@@ -29,6 +29,9 @@ pub trait Operation: Send + 'static {
     /// Whether it begins a job, or the run of one. Whoever begins one is told when it is not stored, and does not do it; all other
     /// changes have happened already.
     fn begins_a_job(&self) -> bool;
+
+    /// Whether its owner wants to know when it is stored after all, where it could not be at once.
+    fn is_confirmed_late(&self) -> bool;
 }
 
 /// A job database.

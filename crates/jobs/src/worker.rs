@@ -146,6 +146,11 @@ impl Operation for WorkerOperation {
     fn begins_a_job(&self) -> bool {
         matches!(self, Self::Insert(_) | Self::State { state: WorkerState::Started, .. })
     }
+
+    fn is_confirmed_late(&self) -> bool {
+        // Until then the worker answers for the job from memory.
+        matches!(self, Self::Finish { .. })
+    }
 }
 
 /// A job with all that belongs to it.

@@ -52,7 +52,8 @@ pub const BATCH_BYTES_MAX: usize = 8 << 20;
 /// these threads, but pages of a stack that are never touched cost address space only.
 pub const THREAD_STACK_BYTES: usize = 1 << 20;
 
-/// What became of an operation that was submitted with a token.
+/// What became of an operation that was submitted with a token. One that could not be stored is confirmed a second time when
+/// it is, where that matters ([`Operation::is_confirmed_late`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmation<Token> {
     /// The token of the operation.
@@ -133,7 +134,7 @@ pub type ClientWriter<Token> = StoreWriter<dyn ClientStore, Token>;
 pub type WorkerWriter<Token> = StoreWriter<dyn WorkerStore, Token>;
 
 /// Starts the writer of a client's database; see [`spawn`].
-pub fn spawn_client<Token: Send + 'static>(
+pub fn spawn_client<Token: Clone + Send + 'static>(
     name: &str,
     open: impl FnOnce() -> Result<Box<dyn ClientStore>, StoreError> + Send + 'static,
     confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
@@ -142,7 +143,7 @@ pub fn spawn_client<Token: Send + 'static>(
 }
 
 /// Starts the writer of a worker's database; see [`spawn`].
-pub fn spawn_worker<Token: Send + 'static>(
+pub fn spawn_worker<Token: Clone + Send + 'static>(
     name: &str,
     open: impl FnOnce() -> Result<Box<dyn WorkerStore>, StoreError> + Send + 'static,
     confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
@@ -153,7 +154,7 @@ pub fn spawn_worker<Token: Send + 'static>(
 /// Starts a thread called `name` (the system shows 15 bytes of it), opens the store on it and waits until it is open.
 /// `confirm` is called on that thread once per commit, with the confirmations in the order of submission; it must not
 /// block and must not wait for this writer. Errors: those of `open`, and a thread that cannot be started.
-pub fn spawn<S: ?Sized + Store + 'static, Token: Send + 'static>(
+pub fn spawn<S: ?Sized + Store + 'static, Token: Clone + Send + 'static>(
     name: &str,
     open: impl FnOnce() -> Result<Box<S>, StoreError> + Send + 'static,
     confirm: impl FnMut(Vec<Confirmation<Token>>) + Send + 'static,
@@ -184,7 +185,7 @@ pub fn spawn<S: ?Sized + Store + 'static, Token: Send + 'static>(
     Ok(StoreWriter { shared, thread: Some(thread), set_aside })
 }
 
-impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
+impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, Token> {
     /// Hands operations over, all or none, without waiting. Errors: the queue is full or the writer ended; the operations
     /// come back.
     pub fn try_submit(&self, operations: Vec<Submission<S, Token>>) -> Result<(), SubmitError<Submission<S, Token>>> {
@@ -222,6 +223,12 @@ impl<S: ?Sized + Store + 'static, Token: Send + 'static> StoreWriter<S, Token> {
         let query =
             move |store: &mut S, is_whole: bool| query(if is_whole { Ok(store) } else { Err(QueryError::Behind) });
         self.put_query(true, Box::new(query))
+    }
+
+    /// As [`Self::try_query`], for who can use what is there: the query is told whether that is all, or changes that have happened
+    /// are missing because they could not be stored.
+    pub fn try_query_telling(&self, query: impl FnOnce(&mut S, bool) + Send + 'static) -> Result<(), QueryError> {
+        self.put_query(false, Box::new(query))
     }
 
     fn put_query(&self, wants_whole: bool, run: RunQuery<S>) -> Result<(), QueryError> {

@@ -323,6 +323,8 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(writer.statistics().failed, 1);
+    let late = confirmed.recv_timeout(PATIENCE).expect("it is confirmed once more");
+    assert_eq!((late.token, late.outcome), (stored, Ok(())));
 }
 
 #[test]
@@ -392,4 +394,27 @@ fn who_waits_goes_before_tidying_up() {
     drop(held);
     let next = || does.recv_timeout(PATIENCE).expect("it does something");
     assert_eq!([next(), next()], ["apply", "tidy"]);
+}
+
+#[test]
+fn whoever_prunes_beside_an_owner_waits_for_what_it_noted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let (writer, confirmed) = in_file(path.clone());
+    let ended = [(worker_insert(1), None), (finish(1, WorkerState::Completed, b"{}"), Some(1))];
+    writer.try_submit(ended.into()).expect("room");
+    assert!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome.is_ok());
+    let held = hold(&writer);
+    let mut other = SqliteWorkerStore::open_beside(&path).expect("a database");
+    let last = other.noted_by_owner().expect("a journal").expect("it has it in its journal only");
+    assert_eq!(other.has_noted(last), Ok(false));
+    drop(held);
+    let end = std::time::Instant::now() + PATIENCE;
+    while other.has_noted(last) != Ok(true) {
+        assert!(std::time::Instant::now() < end, "it never got there");
+        std::thread::yield_now();
+    }
+    assert_eq!(other.noted_by_owner(), Ok(None), "there is nothing to wait for");
+    let all = Retention { jobs_max: 0, ..Retention::default() };
+    assert_eq!(other.prune(&all, NOW).expect("a step").jobs, 1);
 }

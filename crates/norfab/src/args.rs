@@ -205,6 +205,9 @@ pub enum Command {
         /// Their service, without an inventory
         #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
+        /// How long to wait for the key of a broker that starts here for the first time
+        #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+        wait_for_key: Duration,
     },
     /// Run a job and show what workers return
     Run(RunArgs),

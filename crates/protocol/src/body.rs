@@ -1,6 +1,7 @@
 //! The JSON documents inside messages, as types whose fields stand in the order of the wire.
 
 mod asked;
+mod cancellation;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use asked::{JOBS_ASKED_MAX, JobsAsked, StateReply};
+pub use cancellation::{
+    CANCEL_TEXT_BYTES_MAX, CANCELLATION_KEY, CANCELLED_WORD, CancelBody, bounded_cancel_text, cancel_text,
+};
 
 use crate::message::DecodeError;
 use crate::name::{Identity, JobId, ServiceName, TaskName};
@@ -71,7 +75,7 @@ pub struct JobRequestHead {
     #[serde(default)]
     pub fabric: Option<u32>,
     /// Ours: seconds that are left of the time-out where the client sends the request later than it was submitted:
-    /// [`with_remaining`].
+    /// [`posted_as`].
     #[serde(default)]
     pub remaining: Option<f64>,
 }
@@ -85,13 +89,15 @@ impl JobRequestHead {
     }
 }
 
-/// A job request that says how much of its time-out is left.
-pub fn with_remaining(request: &Bytes, remaining: Duration) -> Bytes {
+/// A job request that says how much of its time-out is left, where that is given, and whether the job may have been posted
+/// before.
+pub fn posted_as(request: &Bytes, remaining: Option<Duration>, again: bool) -> Bytes {
     let text = request.trim_ascii_end();
-    let Some(inner) = text.strip_suffix(b"}") else { return request.clone() };
+    let Some(inner) = text.strip_suffix(b"}").filter(|_| again || remaining.is_some()) else { return request.clone() };
+    let remaining = remaining.map(|remaining| format!("\"remaining\":{:.3}", remaining.as_secs_f64()));
+    let keys: Vec<String> = remaining.into_iter().chain(again.then(|| "\"again\":true".to_owned())).collect();
     let comma = if inner.trim_ascii_end().ends_with(b"{") { "" } else { "," };
-    let key = format!("{comma}\"remaining\":{:.3}}}", remaining.as_secs_f64());
-    [inner, key.as_bytes()].concat().into()
+    [inner, comma.as_bytes(), keys.join(",").as_bytes(), b"}"].concat().into()
 }
 
 /// Longest time-out that is counted: a hundred years, so that adding it to a clock cannot overflow.
@@ -168,6 +174,9 @@ pub struct Dispatched {
     /// or not. Empty: it remembers nothing of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holders: Option<Vec<Identity>>,
+    /// Ours, in the answer to DELETE only: the first POST of the job came to this process, so nobody but `holders` has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
 }
 
 /// Body of the broker's 400.
@@ -279,40 +288,6 @@ pub enum PutBody {
     /// Credit.
     Credit(StreamCredit),
 }
-
-/// Most bytes of [`CancelBody::text`] that are kept: it stands in rows, results and on terminals.
-pub const CANCEL_TEXT_BYTES_MAX: usize = 1024;
-
-/// Why a job is to end, in the body of DELETE.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct CancelBody {
-    /// For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Who, when and why, as everybody shows it: `cancelled by WHO at WHEN: REASON`. Absent: the worker says it in its own words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub text: Option<String>,
-}
-
-/// `cancelled by WHO at WHEN: REASON`, in at most [`CANCEL_TEXT_BYTES_MAX`] bytes.
-pub fn cancel_text(by: &str, at: &str, reason: Option<&str>) -> String {
-    bounded_cancel_text(match reason {
-        Some(reason) => format!("cancelled by {by} at {at}: {reason}"),
-        None => format!("cancelled by {by} at {at}"),
-    })
-}
-
-/// A text about a cancellation, cut where it is too long.
-pub fn bounded_cancel_text(mut text: String) -> String {
-    if text.len() > CANCEL_TEXT_BYTES_MAX {
-        let end = (0..=CANCEL_TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-        text.truncate(end);
-    }
-    text
-}
-
-/// The key in an event's extras that says that the job was cancelled. Its value is an object with `text`.
-pub const CANCELLATION_KEY: &str = "cancellation";
 
 /// The key in an event's extras that says that progress events of the job were dropped on the way. Its value is an object with
 /// `count`.
@@ -504,16 +479,28 @@ pub fn check_object(bytes: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// As [`check_object`], for what a client posts: whether the client is one of ours.
-pub fn check_job_request(bytes: &[u8]) -> Result<bool, DecodeError> {
+/// Who posts a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Poster {
+    /// A client of ours.
+    pub fabric: bool,
+    /// It is one, and the job was never posted before.
+    pub first: bool,
+}
+
+/// As [`check_object`], for what a client posts.
+pub fn check_job_request(bytes: &[u8]) -> Result<Poster, DecodeError> {
     #[derive(Deserialize)]
-    struct Poster {
+    struct Keys {
         #[serde(default)]
         fabric: Option<serde::de::IgnoredAny>,
+        #[serde(default)]
+        again: Option<serde::de::IgnoredAny>,
     }
     let text = object_text(bytes)?;
-    let poster: Poster = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
-    Ok(poster.fabric.is_some())
+    let keys: Keys = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
+    let fabric = keys.fabric.is_some();
+    Ok(Poster { fabric, first: fabric && keys.again.is_none() })
 }
 
 /// As [`check_object`], and reads of it what `Part` names.
@@ -559,14 +546,14 @@ mod tests {
     #[test]
     fn what_is_left_of_a_time_out_is_added_to_a_request_and_never_more_than_all() {
         let left = |request: &'static str, seconds| {
-            let request = with_remaining(&Bytes::from_static(request.as_bytes()), Duration::from_secs(seconds));
+            let request = posted_as(&Bytes::from_static(request.as_bytes()), Some(Duration::from_secs(seconds)), false);
             decode::<JobRequestHead>("a job request", &request).expect("it can be read").time_left()
         };
         assert_eq!(left(r#"{"task":"t","timeout":60}"#, 20), Some(Duration::from_secs(20)));
         assert_eq!(left(r#"{"task":"t","timeout":60} "#, 90), Some(Duration::from_secs(60)));
         assert_eq!(left(r#"{"task":"t"}"#, 20), None);
         assert_eq!(
-            with_remaining(&Bytes::from_static(b"{}"), Duration::from_millis(1500)),
+            posted_as(&Bytes::from_static(b"{}"), Some(Duration::from_millis(1500)), false),
             &br#"{"remaining":1.500}"#[..]
         );
         let head: JobRequestHead =

@@ -15,6 +15,7 @@ pub mod frame;
 pub mod keepalive;
 pub mod message;
 pub mod name;
+mod recent;
 pub mod result;
 pub mod target;
 pub mod timer;

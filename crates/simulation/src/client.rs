@@ -210,7 +210,8 @@ impl World {
             if by == client {
                 machine.cancel(now, &job_id(index), text);
             } else {
-                machine.cancel_elsewhere(&job_id(index), service(), Target::All, text);
+                let of = Identity::parse(&client_name(client)).expect("a name");
+                machine.cancel_elsewhere(Some(of), &job_id(index), service(), Target::All, text);
             }
             self.drain_client(by);
         }

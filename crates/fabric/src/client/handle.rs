@@ -270,17 +270,27 @@ impl ClientHandle {
         cancel(&self.commands, job, by, reason).await
     }
 
-    /// Tells workers once that a job of another client is cancelled. They tell that client. Errors: the client did not take it.
+    /// Tells workers once that a job of another client is cancelled, and that client, by the broker. Errors: this client did not
+    /// take it.
     pub async fn cancel_elsewhere(
         &self,
+        client: Identity,
         job: JobId,
         service: ServiceName,
         target: Target,
         by: &str,
         reason: Option<String>,
     ) -> Result<(), QueueError> {
-        let command = ClientCommand::CancelElsewhere { job, service, target, by: by.to_owned(), reason };
+        let command = ClientCommand::CancelElsewhere { client, job, service, target, by: by.to_owned(), reason };
         self.commands.send(command).await
+    }
+
+    /// Workers of an unfinished job that returned nothing yet, with what is known of each: of one that is being cancelled, how that
+    /// stands there. Errors: the client did not take the question.
+    pub async fn missing(&self, job: JobId) -> Result<Vec<(Identity, Lost)>, QueueError> {
+        let (answer, received) = oneshot::channel();
+        self.commands.send(ClientCommand::Missing { job, answer }).await?;
+        received.await.map_err(|_| QueueError::Stopped)
     }
 
     /// Asks the broker itself. A request that nobody answers in time gives status 408, as in the recorded clients.

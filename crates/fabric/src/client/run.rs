@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::{
-    Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate,
+    Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, Lost,
     ManagementFailure, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
@@ -76,8 +76,9 @@ pub(super) enum ClientCommand {
         /// Whether there is such an unfinished job.
         known: oneshot::Sender<Result<bool, StoreError>>,
     },
-    /// Tells workers that a job of another client is cancelled.
+    /// Tells workers, and a client, that its job is cancelled.
     CancelElsewhere {
+        client: Identity,
         job: JobId,
         service: ServiceName,
         target: Target,
@@ -92,6 +93,11 @@ pub(super) enum ClientCommand {
         answer: oneshot::Sender<ManagementReply>,
     },
     Query(StoreQuery<dyn ClientStore>),
+    /// Workers that returned nothing yet.
+    Missing {
+        job: JobId,
+        answer: oneshot::Sender<Vec<(Identity, Lost)>>,
+    },
     Stats {
         answer: oneshot::Sender<Value>,
     },
@@ -390,14 +396,17 @@ impl Run {
                 // Who asked may have gone.
                 known.send(Ok(self.machine.cancel(SystemClock::now(), &job, text))).ok();
             }
-            ClientCommand::CancelElsewhere { job, service, target, by, reason } => {
-                self.machine.cancel_elsewhere(&job, service, target, cancel_text(&by, reason.as_deref()));
+            ClientCommand::CancelElsewhere { client, job, service, target, by, reason } => {
+                let text = cancel_text(&by, reason.as_deref());
+                self.machine.cancel_elsewhere(Some(client), &job, service, target, text);
             }
             ClientCommand::Management { id, service, request, deadline, answer } => {
                 self.management.insert(id.clone(), answer);
                 self.machine.management(id, service, &request, deadline);
             }
             ClientCommand::Query(query) => self.storing.query(query),
+            // Who asked may have gone.
+            ClientCommand::Missing { job, answer } => drop(answer.send(self.machine.missing(&job))),
             ClientCommand::Stats { answer } => {
                 let counters = self.machine.counters().clone();
                 let value = json!({

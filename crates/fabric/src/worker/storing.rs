@@ -68,8 +68,10 @@ impl Run {
 
     pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
         let inbox = self.inbox.clone();
-        let asked = self.storing.ask(move |store| {
+        let asked = self.storing.ask(move |store, is_whole| {
             inbox.push([match store.result(&job) {
+                // The end of the job may be among what is missing: no answer is better than that it runs. Its client asks again.
+                Ok(Some((_, None))) if !is_whole => StoreAnswer::Unreadable { job, error: QueryError::Behind.into() },
                 Ok(found) => {
                     let loaded = found.map(|(_, payload)| LoadedJob { payload });
                     StoreAnswer::Loaded { job, client, asked, loaded }
@@ -82,7 +84,8 @@ impl Run {
 
     pub(super) fn look_up(&mut self, jobs: Vec<JobId>, question: JobId, client: Identity) {
         let inbox = self.inbox.clone();
-        let asked = self.storing.ask(move |store| {
+        // A job whose row is not there yet is in the machine, and whatever is missing of others does not make them unknown.
+        let asked = self.storing.ask(move |store, _| {
             inbox.push([match store.known(&jobs) {
                 Ok(stored) => StoreAnswer::LookedUp { jobs, question, client, stored },
                 Err(error) => StoreAnswer::Unreadable { job: question, error },

@@ -273,7 +273,7 @@ pub(super) fn reason(why: &Abandoned) -> String {
             cancel_text(by.as_str(), &SystemClock::ctime(), reason.as_deref())
         }
         Abandoned::Unreadable(error) => format!("its request cannot be read: {error}"),
-        Abandoned::Restarted => "worker restarted while the job ran".to_owned(),
+        Abandoned::Restarted => "worker restarted while the job ran, or before its end was stored".to_owned(),
     }
 }
 

@@ -89,7 +89,10 @@ fn a_job_that_another_client_cancels_ends_as_cancelled() {
         })
         .await;
         let target = Target::list(["w1"]);
-        other.cancel_elsewhere(id, spec("slow").service, target, "somebody else", None).await.expect("room");
+        other
+            .cancel_elsewhere(client.identity().clone(), id, spec("slow").service, target, "somebody else", None)
+            .await
+            .expect("room");
         let report = job.wait().await;
         assert_eq!(report.state, JobState::Cancelled, "{report:?}");
         assert!(report.errors[0].starts_with("cancelled by somebody else at "), "{report:?}");

@@ -6,6 +6,7 @@ mod connection;
 mod decision;
 mod detour;
 mod failures;
+mod full;
 mod hooked;
 mod large;
 mod many;

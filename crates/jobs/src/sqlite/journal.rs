@@ -183,13 +183,22 @@ fn lock(path: &Path, wait: bool) -> io::Result<Option<File>> {
 /// Reads the records that the database does not have from a journal that another process may be writing. Called while the
 /// database is locked, so that none of them goes into it meanwhile.
 pub(super) fn read_beside(path: &Path, mark: Mark) -> io::Result<Records> {
+    Ok(contents_beside(path, mark)?.records)
+}
+
+/// The number of the last record that such a journal has and the database has not.
+pub(super) fn last_beside(path: &Path, mark: Mark) -> io::Result<Option<u64>> {
+    Ok(Some(contents_beside(path, mark)?.last).filter(|last| *last > mark.applied))
+}
+
+fn contents_beside(path: &Path, mark: Mark) -> io::Result<Contents> {
     let mut bytes = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    Ok(read(&bytes, mark).records)
+    Ok(read(&bytes, mark))
 }
 
 fn read(all: &[u8], mark: Mark) -> Contents {

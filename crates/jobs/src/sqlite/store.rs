@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use norfab_protocol::name::JobId;
 use rusqlite::{Connection, Row, params};
 
-use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, read_beside};
+use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, last_beside, read_beside};
 use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
 use super::replaced::Files;
@@ -207,6 +207,28 @@ impl<S: Schema> SqliteStore<S> {
     pub fn plan(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
         self.settle()?;
         self.database.plan(S::TABLES, retention, now).map_err(|error| self.database.error(error))
+    }
+
+    /// For a store that was opened beside its owner: the number of the last change that the owner has noted and the database does
+    /// not have. The owner brings it there by itself, when it has nothing else to do or enough has gathered. Whoever changes the
+    /// database and does not wait for that ([`SqliteStore::has_noted`]) does so without the last that happened.
+    pub fn noted_by_owner(&mut self) -> Result<Option<u64>, StoreError> {
+        let Some(path) = self.beside.clone() else { return Ok(None) };
+        let Database { connection, .. } = &self.database;
+        let last = (|| {
+            statement(connection, "BEGIN IMMEDIATE").map_err(|error| self.database.error(error))?;
+            last_beside(&path, mark(&self.database)?).map_err(|error| file_error("read the job journal", &path, &error))
+        })();
+        if !connection.is_autocommit() {
+            // It can fail only where nothing was begun.
+            drop(statement(connection, "ROLLBACK"));
+        }
+        last
+    }
+
+    /// Whether the database has the change of this number, and all before it.
+    pub fn has_noted(&self, number: u64) -> Result<bool, StoreError> {
+        Ok(mark(&self.database)?.applied >= number)
     }
 
     /// The ids of all jobs, the first stored first. What is no id is left out.

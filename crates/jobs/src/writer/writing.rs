@@ -27,18 +27,21 @@ const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 /// Changes that could not be stored, for want of space or because another process was in the way, and are tried again: they have
 /// happened, so their job must not be found as it was before.
-struct Held<One> {
+struct Held<One, Token> {
     operations: VecDeque<One>,
+    /// Those of the operations, in their order.
+    tokens: VecDeque<Option<Token>>,
     bytes: usize,
 }
 
-impl<One: Operation> Held<One> {
+impl<One: Operation, Token> Held<One, Token> {
     /// Keeps a change, unless too many are kept. `false`: it is lost.
-    fn keep(&mut self, operation: One) -> bool {
+    fn keep(&mut self, operation: One, token: Option<Token>) -> bool {
         let bytes = operation.bytes();
         let fits = self.operations.len() < HELD_OPERATIONS_MAX && self.bytes + bytes <= QUEUE_BYTES_MAX;
         if fits {
             self.bytes += bytes;
+            self.tokens.push_back(token.filter(|_| operation.is_confirmed_late()));
             self.operations.push_back(operation);
         }
         fits
@@ -55,7 +58,7 @@ impl<One: Operation> Held<One> {
     }
 }
 
-impl<S: ?Sized + Store> Writing<'_, S> {
+impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
     /// Stores what is held, in its order. Errors: why it cannot be, and all that is left stays.
     fn retry(&mut self) -> Result<(), StoreError> {
         while !self.held.operations.is_empty() {
@@ -64,19 +67,21 @@ impl<S: ?Sized + Store> Writing<'_, S> {
             let outcomes = self.store.apply(&self.held.operations.as_slices().0[..count])?;
             self.counters.count(&outcomes);
             self.held.bytes -= self.held.operations.drain(..count).map(|operation| operation.bytes()).sum::<usize>();
+            let confirmed = self.held.tokens.drain(..count).zip(outcomes);
+            self.late.extend(confirmed.filter_map(|(token, outcome)| Some(Confirmation { token: token?, outcome })));
         }
         self.told = false;
         Ok(())
     }
 
     /// Stores a batch, behind what is held: the outcome of each operation.
-    fn write(&mut self, operations: Vec<S::Operation>) -> Vec<Outcome> {
+    fn write(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
         let error = match self.retry().and_then(|()| self.apply(&operations)) {
             Ok(outcomes) => return outcomes,
             Err(error) => error,
         };
         let mut outcomes = Vec::with_capacity(operations.len());
-        for operation in operations {
+        for (operation, token) in operations.into_iter().zip(tokens) {
             let (outcome, lost) = if operation.begins_a_job() {
                 // A large result that finds no space does not keep out a new job that does.
                 match self.apply(std::slice::from_ref(&operation)) {
@@ -84,7 +89,7 @@ impl<S: ?Sized + Store> Writing<'_, S> {
                     Err(error) => (Err(OperationError::NotStored(error)), true),
                 }
             } else {
-                (Err(OperationError::NotStored(error.clone())), !self.held.keep(operation))
+                (Err(OperationError::NotStored(error.clone())), !self.held.keep(operation, token.clone()))
             };
             self.counters.failed.fetch_add(u64::from(lost), Ordering::Relaxed);
             outcomes.push(outcome);
@@ -100,23 +105,25 @@ impl<S: ?Sized + Store> Writing<'_, S> {
 }
 
 /// The thread's own.
-struct Writing<'a, S: ?Sized + Store> {
+struct Writing<'a, S: ?Sized + Store, Token> {
     store: Box<S>,
     counters: &'a Counters,
-    held: Held<S::Operation>,
+    held: Held<S::Operation, Token>,
+    /// What was held and is stored now, or refused: to be confirmed once more.
+    late: Vec<Confirmation<Token>>,
     /// That changes are held was said.
     told: bool,
 }
 
 /// Stores, confirms and answers until there will never be anything to do.
-pub(super) fn run<S: ?Sized + Store, Token>(
+pub(super) fn run<S: ?Sized + Store, Token: Clone>(
     shared: &Shared<S, Token>,
     store: Box<S>,
     mut confirm: impl FnMut(Vec<Confirmation<Token>>),
 ) {
     let counters = &shared.counters;
-    let held = Held { operations: VecDeque::new(), bytes: 0 };
-    let mut writing = Writing { store, counters, held, told: false };
+    let held = Held { operations: VecDeque::new(), tokens: VecDeque::new(), bytes: 0 };
+    let mut writing = Writing { store, counters, held, late: Vec::new(), told: false };
     let mut settle_after = None;
     let (mut turns, mut untidied): (u32, u32) = (0, 0);
     while let Some(batch) = shared.take(settle_after) {
@@ -127,9 +134,9 @@ pub(super) fn run<S: ?Sized + Store, Token>(
         }
         let written = !batch.operations.is_empty();
         if written {
-            let outcomes = writing.write(batch.operations);
+            let outcomes = writing.write(batch.operations, &batch.tokens);
             shared.tell(writing.store.take_news());
-            let mut confirmations = Vec::with_capacity(outcomes.len());
+            let mut confirmations = std::mem::take(&mut writing.late);
             for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
                 if let Some(token) = token {
                     confirmations.push(Confirmation { token, outcome });
@@ -145,6 +152,9 @@ pub(super) fn run<S: ?Sized + Store, Token>(
                 // What fails again is tried again.
                 drop(writing.retry());
             }
+        }
+        if !writing.late.is_empty() {
+            confirm(std::mem::take(&mut writing.late));
         }
         for query in batch.queries {
             (query.run)(&mut writing.store, writing.held.operations.is_empty());
@@ -173,5 +183,8 @@ pub(super) fn run<S: ?Sized + Store, Token>(
     if writing.retry().is_err() {
         let lost = writing.held.operations.len() as u64;
         counters.failed.fetch_add(lost, Ordering::Relaxed);
+    }
+    if !writing.late.is_empty() {
+        confirm(writing.late);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use norfab_fabric::client::{JobReport, WorkerReport};
+use norfab_fabric::LinkState;
+use norfab_fabric::client::{ClientHandle, JobHandle, WorkerReport};
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientState, ClientStore};
-use norfab_protocol::JobId;
 use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
 use super::jobs::{WATCH_INTERVAL, readable, stored};
-use super::{Connected, connected};
+use super::{ANSWER_PATIENCE, Connected, connected};
 use crate::args::{CancelArgs, Global};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -28,22 +29,22 @@ pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
     let mut site = Site::load_worked_in(global)?;
     let (name, folder, details) = found(&site, &id)?;
     if details.job.state.is_final() {
-        return Ok(tell(global, &details.job, &Map::new()));
+        return Ok(tell(global, &details.job, &returned(&details.job), Standing::Elsewhere));
     }
     let Some(slot) = site.take_slot(&name)? else {
-        return elsewhere(global, site, &folder, details.job, &words).await;
+        return elsewhere(global, site, &name, &folder, details.job, &words).await;
     };
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &name, false)?;
-    let report = own(&site, &slot, &id, &words).await?;
+    let Cancelled { problems, missing, mut standing } = own(&site, &slot, &id, &words).await?;
     drop(slot);
     let job = stored(&folder, &id)?.map_or(details.job, |details| details.job);
-    if let Some(report) = report.as_ref().filter(|report| report.state == JobState::Cancelled) {
-        // Behind who cancelled it: that this could not be written down.
-        for problem in report.errors.iter().skip(1) {
-            printer::warning(&printer::printable(problem));
-        }
+    if job.state != ClientState::Cancelling && !job.state.is_final() {
+        standing = Standing::NotWritten;
     }
-    Ok(tell(global, &job, &report.map(|report| standings(&report)).unwrap_or_default()))
+    for problem in problems {
+        printer::warning(&printer::printable(&problem));
+    }
+    Ok(tell(global, &job, &standings(&job, &missing), standing))
 }
 
 fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails), Failure> {
@@ -56,32 +57,100 @@ fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails),
     Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
 }
 
+/// How it stands with a cancellation that not every worker has confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Another command has the job, and writes down what becomes of it.
+    Elsewhere,
+    /// The job database has not taken it.
+    NotWritten,
+    /// It is written down, and no broker was reached.
+    Unreached,
+    /// It is written down and under way.
+    UnderWay,
+}
+
+/// What became of a cancellation.
+struct Cancelled {
+    /// What its caller should know: that it could not be written down.
+    problems: Vec<String>,
+    /// Workers that returned nothing.
+    missing: Vec<(Identity, Lost)>,
+    standing: Standing,
+}
+
 /// Cancels a job of a client that does not run. It is written down before anybody is told: what cannot be told now is told
 /// when a client of the name runs the next time.
-async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> Result<Option<JobReport>, Failure> {
+async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> Result<Cancelled, Failure> {
     // Whoever cancels a job does not mean to start others.
     let client = site.start_client_that_sends_no_jobs(slot)?;
+    let mut cancelled = Cancelled { problems: Vec::new(), missing: Vec::new(), standing: Standing::NotWritten };
     let done = async {
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
         client.cancel(id.clone(), &who(), words.reason.clone()).await.map_err(Failure::failed)?;
-        if let Err(failure) = connected(&client, site).await {
-            printer::warning(&failure.text);
-            return Ok(None);
-        }
-        match watched {
-            Some(job) => Ok(Some(job.wait().await)),
-            None => Ok(None),
+        cancelled.standing = Standing::Unreached;
+        tokio::select! {
+            failed = confirmed(&client, id, watched, &mut cancelled) => failed,
+            failed = warned(&client, site) => failed,
         }
     };
-    let report = tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(None));
+    // That the time is over is told by what is known then.
+    tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(()))?;
+    if cancelled.standing == Standing::Unreached && *client.state().borrow() == LinkState::Connected {
+        cancelled.standing = Standing::UnderWay;
+    }
+    let asked = tokio::time::timeout(ANSWER_PATIENCE, client.missing(id.clone())).await;
+    if let Ok(Ok(missing)) = asked
+        && !missing.is_empty()
+    {
+        cancelled.missing = missing;
+    }
     client.stop().await;
-    report
+    Ok(cancelled)
 }
 
-/// Cancels a job that a running command waits for: its workers are told under another name, and tell that command.
+/// Waits until every worker has confirmed it: longer than the client's own patience, if need be.
+async fn confirmed(
+    client: &ClientHandle,
+    id: &JobId,
+    watched: Option<JobHandle>,
+    cancelled: &mut Cancelled,
+) -> Result<(), Failure> {
+    if let Some(job) = watched {
+        let report = job.wait().await;
+        if report.state == JobState::Cancelled {
+            // Behind who cancelled it: that this could not be written down.
+            cancelled.problems = report.errors.iter().skip(1).cloned().collect();
+        }
+        let lost = report.workers.into_iter().filter_map(|(worker, one)| match one {
+            WorkerReport::Missing(lost) => Some((worker, lost)),
+            WorkerReport::Returned(_) => None,
+        });
+        cancelled.missing = lost.collect();
+    }
+    loop {
+        let details = client.job(id.clone()).await.map_err(Failure::failed)?;
+        // A database that has no answer now may have one later.
+        if details.is_ok_and(|details| details.is_none_or(|details| details.job.state.is_final())) {
+            return Ok(());
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// Tells at once why there is no broker, and leaves the waiting to others: it may come.
+async fn warned(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
+    if let Err(failure) = connected(client, site).await {
+        printer::warning(&failure.text);
+    }
+    std::future::pending().await
+}
+
+/// Cancels a job that a running command waits for: its workers are told under another name, and so is that command.
 async fn elsewhere(
     global: &Global,
     site: Site,
+    name: &str,
     folder: &Path,
     mut job: ClientJob,
     words: &CancelArgs,
@@ -91,9 +160,10 @@ async fn elsewhere(
         ([], target) => target,
         (workers, _) => Target::list(workers),
     };
+    let owner = Identity::parse(name).map_err(Failure::configuration)?;
     let connected = Connected::at(site, global).await?;
     let (id, service, reason) = (job.id.clone(), job.service.clone(), words.reason.clone());
-    connected.client.cancel_elsewhere(id, service, target, &who(), reason).await.map_err(Failure::failed)?;
+    connected.client.cancel_elsewhere(owner, id, service, target, &who(), reason).await.map_err(Failure::failed)?;
     let ended = async {
         loop {
             if let Some(details) = stored(folder, &job.id)? {
@@ -107,24 +177,61 @@ async fn elsewhere(
     };
     tokio::time::timeout(words.wait, ended).await.unwrap_or(Ok(()))?;
     connected.client.stop().await;
-    Ok(tell(global, &job, &Map::new()))
+    if job.state.is_final() {
+        return Ok(tell(global, &job, &returned(&job), Standing::Elsewhere));
+    }
+    let silent = job.dispatched.iter().filter(|worker| !job.completed.contains(worker));
+    let missing: Vec<(Identity, Lost)> = silent.map(|worker| (worker.clone(), Lost::CancelUnanswered)).collect();
+    Ok(tell(global, &job, &standings(&job, &missing), Standing::Elsewhere))
 }
 
-/// How it stands with the cancellation on each worker.
-fn standings(report: &JobReport) -> Map<String, Value> {
-    let standing = |one: &WorkerReport| match one {
-        WorkerReport::Returned(_) => CONFIRMED.to_owned(),
-        WorkerReport::Missing(Lost::Cancelled) => CONFIRMED.to_owned(),
-        WorkerReport::Missing(lost) => lost.to_string(),
+/// Workers that returned a result of a job that has ended. Of the others it is not written down what they said.
+fn returned(job: &ClientJob) -> Map<String, Value> {
+    job.completed.iter().map(|worker| (worker.to_string(), CONFIRMED.into())).collect()
+}
+
+/// How it stands with the cancellation on each worker that is known to have got the job. Who is not missing has ended.
+fn standings(job: &ClientJob, missing: &[(Identity, Lost)]) -> Map<String, Value> {
+    let ended = job.dispatched.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
+    let standing = |lost: &Lost| match lost {
+        Lost::Cancelled => CONFIRMED.to_owned(),
+        lost => lost.to_string(),
     };
-    report.workers.iter().map(|(worker, one)| (worker.to_string(), standing(one).into())).collect()
+    ended.chain(missing.iter().map(|(worker, lost)| (worker.to_string(), standing(lost).into()))).collect()
 }
 
 /// The standing of a worker on which nothing of the job runs any more.
 const CONFIRMED: &str = "ended";
 
-fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>) -> Code {
+/// What is to be said of a cancellation that is not confirmed, beside the workers.
+fn pending(job: &ClientJob, standing: Standing) -> String {
+    let delivered = format!(
+        "it is written down and is delivered by every command of this client's name while it runs: 'norfab cancel {}' is one",
+        job.id
+    );
+    match standing {
+        Standing::NotWritten => {
+            "the cancellation is not written down, as the job database has not taken it, and ends with this \
+                                 command: try again"
+                .to_owned()
+        }
+        Standing::Unreached => format!("nobody was told of the cancellation, as no broker was reached; {delivered}"),
+        Standing::Elsewhere if job.state != ClientState::Cancelling => format!(
+            "job {} has not ended: another command waits for it and has not heard of the cancellation, of which nothing is written \
+             down; Ctrl-C in that command cancels it, too",
+            job.id
+        ),
+        Standing::Elsewhere | Standing::UnderWay => {
+            format!("not every worker has confirmed the cancellation; {delivered}")
+        }
+    }
+}
+
+fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing: Standing) -> Code {
     let missing: Vec<_> = workers.iter().filter(|(_, standing)| *standing != CONFIRMED).collect();
+    let cancelled = matches!(job.state, ClientState::Cancelled | ClientState::Cancelling);
+    // Of a final one nothing is delivered any more.
+    let pending = (!job.state.is_final()).then(|| pending(job, standing));
     if global.json {
         printer::json(&json!({
             "uuid": job.id,
@@ -133,45 +240,28 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>) -> Code 
             "status": job.state.as_str(),
             "errors": job.errors,
             "workers": workers,
+            "pending": pending,
         }));
+    } else if cancelled {
+        let text = job.errors.first().map(|text| printer::printable(text).into_owned()).unwrap_or_default();
+        printer::line(&format!("job {}: {text}", job.id));
     }
-    let text = job.errors.first().map(|text| printer::printable(text).into_owned()).unwrap_or_default();
-    match job.state {
-        ClientState::Cancelled if missing.is_empty() => {
-            if !global.json {
-                printer::line(&format!("job {}: {text}", job.id));
-            }
-            return Code::Ok;
-        }
-        ClientState::Cancelled | ClientState::Cancelling => {
-            if !global.json {
-                printer::line(&format!("job {}: {text}", job.id));
-            }
-            for (worker, standing) in &missing {
-                printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
-            }
-            if missing.is_empty() {
-                printer::warning(&format!(
-                    "not every worker has confirmed it: 'norfab cancel {}' tells them again, as does every command of this \
-                     client's name while it runs",
-                    job.id
-                ));
-            }
-            return Code::TimedOut;
-        }
-        state if state.is_final() => {
-            printer::error(&format!("job {} has ended already: {state}", job.id));
-        }
-        _ => {
-            printer::error(&format!(
-                "job {} has not ended: another command waits for it, and its workers have not confirmed the cancellation; \
-                 Ctrl-C in that command cancels it, too",
-                job.id
-            ));
-            return Code::TimedOut;
-        }
+    if job.state.is_final() && !cancelled {
+        printer::error(&format!("job {} has ended already: {}", job.id, job.state));
+        return Code::Failed;
     }
-    Code::Failed
+    if job.state.is_final() && missing.is_empty() {
+        return Code::Ok;
+    }
+    for (worker, standing) in &missing {
+        printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
+    }
+    match pending {
+        Some(pending) if cancelled => printer::warning(&pending),
+        Some(pending) => printer::error(&pending),
+        None => {}
+    }
+    Code::TimedOut
 }
 
 #[cfg(test)]

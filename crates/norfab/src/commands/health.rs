@@ -6,7 +6,7 @@ use std::time::Duration;
 use norfab_fabric::SystemClock;
 use norfab_fabric::client::{ClientHandle, JobSpec};
 use norfab_protocol::broker::MANAGEMENT_SERVICE;
-use norfab_protocol::client::JobUpdate;
+use norfab_protocol::client::{JobUpdate, Lost};
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, ServiceName, TaskName, TaskResult};
 use serde_json::{Map, Value, json};
@@ -39,6 +39,8 @@ enum Health {
     Answers,
     /// It took it, and did not get round to it in time.
     Busy,
+    /// It said that it does not take it.
+    Refuses,
     /// It said nothing.
     Silent,
 }
@@ -48,6 +50,7 @@ impl Health {
         match self {
             Self::Answers => "answers",
             Self::Busy => "takes jobs, does not get round to them",
+            Self::Refuses => "answers, refuses jobs",
             Self::Silent => "registered, does not answer",
         }
     }
@@ -57,6 +60,7 @@ impl Health {
         match self {
             Self::Answers => "answers",
             Self::Busy => "busy",
+            Self::Refuses => "refuses",
             Self::Silent => "silent",
         }
     }
@@ -170,6 +174,9 @@ async fn probe(
                 return Ok((Health::Answers, Some(taken), error));
             }
             JobUpdate::Finished(outcome) => {
+                if outcome.missing.iter().any(|(_, lost)| matches!(lost, Lost::Refused(_))) {
+                    health = Health::Refuses;
+                }
                 error = outcome.missing.first().map(|(_, lost)| lost.to_string()).or(outcome.errors.into_iter().next());
             }
             _ => {}

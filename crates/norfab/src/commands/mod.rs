@@ -39,7 +39,9 @@ pub async fn dispatch(args: Args) -> Code {
     let done = match command {
         Command::Up => serve::up(&global).await,
         Command::Broker => serve::broker(&global).await,
-        Command::Worker { names, service } => serve::workers(&global, &names, service.as_deref()).await,
+        Command::Worker { names, service, wait_for_key } => {
+            serve::workers(&global, &names, service.as_deref(), wait_for_key).await
+        }
         Command::Run(words) => run::run(&global, words).await,
         Command::Demo => demo::run(&global).await,
         command => until_signalled(once(&global, command)).await,

@@ -49,6 +49,16 @@ impl Site {
         KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(unusable)
     }
 
+    /// What is missing where a worker of this site cannot connect because the broker that belongs here has not run yet: its first
+    /// start makes the keys.
+    pub fn broker_key_to_come(&self, worker: &str) -> Option<Failure> {
+        if !self.encrypted || !self.starts_broker() {
+            return None;
+        }
+        let own = KeyFolder::new(self.directories.worker(worker).ok()?);
+        self.broker_public_key(&own).err().filter(|failure| failure.code == Code::Unreachable)
+    }
+
     /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
     pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
         let of_option = |error| Failure::configuration(format!("{}: {error}", self.key_option()));

@@ -1,5 +1,7 @@
 //! `norfab cancel`, and `norfab run --cancel-on-interrupt`.
 
+use std::time::{Duration, Instant};
+
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -66,19 +68,113 @@ fn a_job_that_another_command_waits_for_is_cancelled_and_that_command_is_told() 
 fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
     let (lab, up) = Lab::up();
     let id = long_job(&lab);
-    let mut up = Some(up);
-    if let Some(up) = up.take() {
-        up.signal(Signal::KILL);
-        up.end();
-    }
-    let ended = lab.run(&["cancel", &id, "--wait", "1s"]);
+    up.signal(Signal::KILL);
+    up.end();
+    let begun = Instant::now();
+    let ended = lab.run(&["cancel", &id, "--wait", "3s", "--json"]);
+    assert!(begun.elapsed() >= Duration::from_secs(3), "the broker may come as long as that: {:?}", begun.elapsed());
     assert_eq!(ended.code, Some(4), "{ended:?}");
-    assert!(ended.stdout.contains("cancelled by "), "{ended:?}");
+    let told = ended.json();
+    assert!(told["errors"][0].as_str().is_some_and(|text| text.starts_with("cancelled by ")), "{told}");
+    let worker = told["workers"]["filesharing-worker-1"].as_str().expect("it is named");
+    assert!(worker.contains("was not told"), "{worker}");
+    let pending = told["pending"].as_str().expect("it is pending");
+    assert!(pending.contains("no broker was reached; it is written down"), "{pending}");
     assert_eq!(lab.json(&["jobs", "--json", "--offline"])[0]["status"], "CANCELLING");
+    let text = lab.run(&["cancel", &id, "--wait", "10ms"]);
+    assert!(text.stderr.contains("worker filesharing-worker-1: "), "{text:?}");
     let _up = lab.start(&["up"]);
     eventually("the worker is told and confirms", || {
         lab.run(&["cancel", &id, "--json"]).json()["status"] == "CANCELLED"
     });
+}
+
+#[test]
+fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let id = long_job(&lab);
+    worker.signal(Signal::STOP);
+    let ended = lab.run(&["cancel", &id, "--wait", "1s", "--json"]);
+    worker.signal(Signal::CONT);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let standing = ended.json()["workers"]["filesharing-worker-1"].clone();
+    assert!(standing.as_str().is_some_and(|text| text.contains("has not confirmed it")), "{standing}");
+    let ended = lab.run(&["cancel", &id, "--json"]);
+    assert_eq!(
+        (ended.code, &ended.json()["workers"]),
+        (Some(0), &json!({"filesharing-worker-1": "ended"})),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_the_job() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    worker.signal(Signal::STOP);
+    let ended = lab.run(&["cancel", &id, "--wait", "1s"]);
+    worker.signal(Signal::CONT);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    assert!(ended.stdout.contains("cancelled by "), "that command has written it down: {ended:?}");
+    assert!(
+        ended.stderr.contains("warning: worker filesharing-worker-1: cancelled, but the worker has not confirmed it")
+    );
+    let run = run.end();
+    assert_eq!(run.code, Some(1), "{run:?}");
+}
+
+#[test]
+fn a_job_that_nobody_ever_had_ends_at_once_and_never_runs() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    for whom in ["any", "all", "filesharing-worker-1"] {
+        let waiting = ["run", "filesharing", "echo", "--nowait", "--wait-for-workers", "-w", whom];
+        let id = lab.run(&waiting).stdout.trim().to_owned();
+        let begun = Instant::now();
+        let ended = lab.run(&["cancel", &id, "--reason", "nobody is there"]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{whom}: {ended:?}");
+        assert!(ended.stdout.starts_with(&format!("job {id}: cancelled by ")), "{ended:?}");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{whom}: it waits for nothing: {:?}", begun.elapsed());
+    }
+    let ids: Vec<String> = lab
+        .json(&["jobs", "--json", "--offline"])
+        .as_array()
+        .expect("rows")
+        .iter()
+        .map(|row| {
+            assert_eq!(row["status"], "CANCELLED", "{row}");
+            row["uuid"].as_str().expect("an id").to_owned()
+        })
+        .collect();
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    for id in ids {
+        assert_eq!(lab.run(&["jobs", &id, "--json"]).json()["status"], "CANCELLED");
+        let remote = lab.run(&["run", "filesharing", "job_details", &format!("uuid={id}"), "--json"]);
+        assert!(remote.stdout.contains("has no job with the id"), "its worker never had it: {remote:?}");
+    }
+}
+
+#[test]
+fn a_job_that_waits_for_workers_in_another_command_ends_there_as_cancelled() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let run = lab.spawn(&["run", "filesharing", "echo", "--wait-for-workers"]);
+    run.told_on_stderr("the job waits");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    let ended = lab.run(&["cancel", &id, "--reason", "not now"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let run = run.end();
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("cancelled by ") && run.stderr.contains(": not now"), "{}", run.stderr);
 }
 
 #[test]

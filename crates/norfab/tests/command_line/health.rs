@@ -62,3 +62,29 @@ fn a_service_without_workers_is_named() {
     assert_eq!(ended.stdout.lines().count(), 2, "{ended:?}");
     assert_snapshot!(ended.stderr, @"error: service 'nornir' has no workers: 'norfab workers' shows those of all services");
 }
+
+#[test]
+fn a_worker_that_refuses_jobs_is_told_from_one_that_says_nothing_and_its_reason_is_told() {
+    let lab = Lab::new(TWO);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "files-2"]);
+    lab.registered(&["files-2"]);
+    let marker = lab.path("held");
+    let held = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "-w", "files-2", "--nowait"]);
+    assert_eq!(held.code, Some(0), "{held:?}");
+    eventually("the job runs", || marker.exists());
+    // It lets its job come to its end, and takes no other.
+    worker.signal(Signal::TERM);
+    let mut last = json!(null);
+    eventually("it refuses", || {
+        last = lab.run(&["health", "--json", "-t", "1s"]).json()["workers"][0].clone();
+        last["health"] == "refuses"
+    });
+    assert!(last["error"].as_str().is_some_and(|text| text.contains("worker files-2 is stopping")), "{last}");
+    let ended = lab.run(&["health"]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("answers, refuses jobs"), "{ended:?}");
+    assert!(ended.stderr.contains("warning: worker files-2: refused: worker files-2 is stopping"), "{ended:?}");
+    std::fs::remove_file(&marker).expect("it is there");
+    worker.end();
+}

@@ -325,3 +325,24 @@ fn a_target_of_nobody_is_a_wrong_command_line() {
         assert_eq!(ended.stderr, "error: --workers names nobody: write any, all, or names with commas\n");
     }
 }
+
+#[test]
+fn a_job_for_a_worker_whose_connection_was_just_lost_waits_for_it() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    // Until then it takes anybody for somebody who is on the way.
+    eventually("the broker knows its workers", || lab.run(&["run", "nobody", "echo", "-t", "1s"]).code == Some(1));
+    for whom in ["filesharing-worker-1", "any", "all"] {
+        let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+        worker.ready("worker filesharing-worker-1");
+        lab.registered(&["filesharing-worker-1"]);
+        // The broker takes it for registered until its hold time is over.
+        worker.signal(Signal::KILL);
+        worker.end();
+        let run = lab.spawn(&["run", "filesharing", "echo", "-w", whom]);
+        run.told_on_stderr("the job waits");
+        let _worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+        let ended = run.end();
+        assert_eq!(ended.code, Some(0), "{whom}: {ended:?}");
+    }
+}

@@ -106,3 +106,34 @@ fn a_name_is_used_by_one_process_at_a_time() {
     twice.ready("worker files-2");
     twice.told_on_stderr("worker files-2: it is named twice");
 }
+
+/// A fabric whose broker listens at a port that is free now, so that a worker can know it before.
+fn with_a_port() -> Lab {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    Lab::new(&FABRIC.replace("127.0.0.1:*", &format!("127.0.0.1:{free}")))
+}
+
+#[test]
+fn a_worker_that_starts_before_its_broker_ever_ran_waits_for_the_key() {
+    let lab = with_a_port();
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.told_on_stderr("waiting up to 30 s (--wait-for-key) for the broker's first start");
+    let _broker = lab.start(&["broker"]);
+    worker.ready("worker filesharing-worker-1");
+    lab.registered(&["filesharing-worker-1"]);
+    assert_eq!(worker.stop(Signal::TERM).code, Some(0));
+}
+
+#[test]
+fn a_worker_does_not_wait_for_ever_for_the_key_of_a_broker_that_never_ran() {
+    let lab = with_a_port();
+    let ended = lab.run(&["worker", "filesharing-worker-1", "--wait-for-key", "300ms"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(3), ""), "{ended:?}");
+    assert_snapshot!(lab.redacted(&ended.stderr), @r"
+    warning: waiting up to 0.3 s (--wait-for-key) for the broker's first start: the broker of this inventory has not run yet, there are no keys in [folder]/__norfab__/files/broker: start it with 'norfab up'; if it runs with another --base-dir, give its key with --broker-key
+    error: the broker of this inventory has not run yet, there are no keys in [folder]/__norfab__/files/broker: start it with 'norfab up'; if it runs with another --base-dir, give its key with --broker-key
+    ");
+    let waiting = lab.spawn(&["worker", "filesharing-worker-1"]);
+    waiting.told_on_stderr("--wait-for-key");
+    assert_eq!(waiting.stop(Signal::INT).code, Some(0), "a signal ends it");
+}

@@ -23,6 +23,8 @@ pub(super) struct JobMemory {
 struct Remembered {
     number: u64,
     workers: Box<[Identity]>,
+    /// Its first POST came here, so that these are all that can have it.
+    whole: bool,
 }
 
 impl JobMemory {
@@ -34,8 +36,14 @@ impl JobMemory {
         self.jobs.get(&(client.clone(), job.clone())).map(|remembered| &*remembered.workers)
     }
 
-    /// Remembers; the first choice of a job stays, and workers that its client named later are added.
-    pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity]) {
+    /// Whether nobody but the remembered workers can have a job.
+    pub(super) fn is_whole(&self, client: &Identity, job: &JobId) -> bool {
+        self.jobs.get(&(client.clone(), job.clone())).is_some_and(|remembered| remembered.whole)
+    }
+
+    /// Remembers; the first choice of a job stays, and workers that its client named later are added. `first`: no other broker
+    /// had a POST of it before.
+    pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity], first: bool) {
         let key = (client.clone(), job.clone());
         if self.jobs_max == 0 {
             return;
@@ -51,7 +59,7 @@ impl JobMemory {
         } else {
             self.workers += workers.len();
             self.order.insert(self.next, key.clone());
-            self.jobs.insert(key, Remembered { number: self.next, workers: workers.into() });
+            self.jobs.insert(key, Remembered { number: self.next, workers: workers.into(), whole: first });
             self.next += 1;
         }
         while self.order.len() > self.jobs_max
@@ -64,18 +72,20 @@ impl JobMemory {
         }
     }
 
-    /// Forgets that a job went to a worker; who else has it still does.
-    pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity) {
+    /// Forgets that a job went to a worker; who else has it still does. `true`: it is known now that nobody has it.
+    pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity) -> bool {
         let key = (client.clone(), job.clone());
-        let Some(remembered) = self.jobs.get_mut(&key) else { return };
+        let Some(remembered) = self.jobs.get_mut(&key) else { return false };
         let left: Box<[Identity]> = remembered.workers.iter().filter(|one| *one != worker).cloned().collect();
         self.workers -= remembered.workers.len() - left.len();
         if left.is_empty() {
+            let whole = remembered.whole;
             self.order.remove(&remembered.number);
             self.jobs.remove(&key);
-        } else {
-            remembered.workers = left;
+            return whole;
         }
+        remembered.workers = left;
+        false
     }
 }
 
@@ -88,11 +98,11 @@ mod tests {
         let name = |text: &str| Identity::parse(text).expect("a name");
         let job = |text: &str| JobId::parse(text).expect("a name");
         let mut memory = JobMemory::new(2);
-        memory.insert(&name("c"), &job("1"), &[name("a")]);
-        memory.insert(&name("c"), &job("1"), &[name("a")]);
-        memory.insert(&name("c"), &job("2"), &[name("a")]);
+        memory.insert(&name("c"), &job("1"), &[name("a")], true);
+        memory.insert(&name("c"), &job("1"), &[name("a")], true);
+        memory.insert(&name("c"), &job("2"), &[name("a")], true);
         assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("a")][..]));
-        memory.insert(&name("c"), &job("3"), &[name("a")]);
+        memory.insert(&name("c"), &job("3"), &[name("a")], true);
         assert_eq!(memory.get(&name("c"), &job("1")), None);
         assert!(memory.get(&name("c"), &job("2")).is_some());
     }
@@ -102,14 +112,15 @@ mod tests {
         let name = |text: &str| Identity::parse(text).expect("a name");
         let job = |text: &str| JobId::parse(text).expect("a name");
         let mut memory = JobMemory::new(2);
-        memory.insert(&name("c"), &job("1"), &[name("a"), name("b")]);
+        memory.insert(&name("c"), &job("1"), &[name("a"), name("b")], true);
         memory.forget(&name("c"), &job("1"), &name("stranger"));
         memory.forget(&name("c"), &job("1"), &name("a"));
         assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("b")][..]));
-        memory.insert(&name("c"), &job("2"), &[name("a")]);
-        memory.forget(&name("c"), &job("2"), &name("a"));
+        memory.insert(&name("c"), &job("2"), &[name("a")], true);
+        assert!(memory.is_whole(&name("c"), &job("2")));
+        assert!(memory.forget(&name("c"), &job("2"), &name("a")), "nobody has it");
         assert_eq!(memory.get(&name("c"), &job("2")), None);
-        memory.insert(&name("c"), &job("3"), &[name("a")]);
+        memory.insert(&name("c"), &job("3"), &[name("a")], true);
         assert!(memory.get(&name("c"), &job("1")).is_some(), "there is room for two");
         assert_eq!((memory.order.len(), memory.workers), (2, 2));
     }

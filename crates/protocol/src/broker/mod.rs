@@ -6,6 +6,7 @@
 //!
 //! The machine knows no sockets: "a worker is known" and "deliver this" are inputs and outputs.
 
+mod answers;
 mod departed;
 mod management;
 mod memory;
@@ -25,14 +26,16 @@ pub use management::{AskId, AskKind, ManagementAsk};
 pub use output::{BrokerCounters, BrokerNote, BrokerOutput, Outgoing, Purpose, Undelivered};
 pub use registry::WorkerView;
 
-use crate::body::{self, Dispatched, FABRIC_VERSION, Refused};
+use crate::body::{self, CancelBody, Poster};
 use crate::frame::{Frames, Status};
 use crate::keepalive::KeepaliveConfig;
 use crate::message::{
     BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, DecodeError, Delivery, Reply, ToBroker,
 };
 use crate::name::{Identity, JobId, ServiceName};
+use crate::recent::Recent;
 use crate::target::Target;
+use answers::{echo, error_value};
 use departed::Departed;
 use memory::JobMemory;
 use missed::Missed;
@@ -52,6 +55,13 @@ pub const DISCONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long after its beginning a broker takes workers that it does not know for ones that are on their way back: they find it
 /// within 5 s, and some for those that were frozen or are many.
 pub const YOUNG_TIME: Duration = Duration::from_secs(8);
+
+/// Most jobs that came here first and that nobody has, which are remembered to be cancelled: 200 bytes each. One beyond that is
+/// cancelled as one of which nothing is known, until its deadline.
+const UNDISPATCHED_MAX: usize = 16_384;
+
+/// Most cancelled jobs that are remembered, so that a POST that comes late does not run: up to 1.5 KB each.
+const CANCELLED_MAX: usize = 4096;
 
 /// Bounds and habits of a broker.
 #[derive(Debug, Clone)]
@@ -93,8 +103,8 @@ struct Dispatch {
     request: ClientMessage,
     /// Whom to try, in order.
     chosen: VecDeque<Identity>,
-    /// Its client is one of ours: a result of the only worker tells it who has the job.
-    fabric: bool,
+    /// Of a POST. A result of the only worker tells a client of ours who has the job.
+    poster: Poster,
     /// The target is `any`: when the chosen one cannot be reached, another is tried.
     any: bool,
     /// For `any`: who can still be tried, once the first could not be reached.
@@ -106,8 +116,9 @@ struct Dispatch {
     /// A POST that was handed on before: `reached` is who got it then, and `had` the same, to be looked up.
     repeated: bool,
     had: HashSet<Identity>,
-    /// For a cancellation: whom the job went to, as far as that is remembered.
+    /// For a cancellation: whom the job went to, as far as that is remembered, and whether nobody else can have it.
     holders: Vec<Identity>,
+    whole: bool,
     reached: Vec<Identity>,
     in_flight: Option<Identity>,
 }
@@ -119,6 +130,10 @@ pub struct Broker {
     registry: Registry,
     strangers: HashMap<Identity, Instant>,
     remembered: JobMemory,
+    /// Jobs whose first POST came here and that nobody has.
+    undispatched: Recent<()>,
+    /// Jobs that are cancelled as a whole, with who, when and why: no POST of them goes anywhere.
+    cancelled: Recent<String>,
     departed: Departed,
     missed: Missed,
     /// The time of its first input.
@@ -139,6 +154,8 @@ impl Broker {
             registry: Registry::new(config.keepalive),
             strangers: HashMap::new(),
             remembered: JobMemory::new(config.remembered_jobs_max),
+            undispatched: Recent::new(UNDISPATCHED_MAX),
+            cancelled: Recent::new(CANCELLED_MAX),
             departed: Departed::default(),
             missed: Missed::default(),
             begun: None,
@@ -310,20 +327,6 @@ impl Broker {
         self.note(BrokerNote::Refused { peer: peer.to_string(), error });
     }
 
-    fn reply_refused(&mut self, peer: &Identity, service: ServiceName, job: JobId, target: String, error: String) {
-        let body = Refused {
-            workers: None,
-            uuid: job.to_string(),
-            target,
-            status: "FAILED".to_owned(),
-            service: service.to_string(),
-            errors: vec![error.clone()],
-            error: Some(error),
-            retry: None,
-        };
-        self.reply(peer, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
-    }
-
     fn client_message(&mut self, now: Instant, client: Identity, request: ClientMessage) {
         if self.registry.contains(&client) {
             self.note(BrokerNote::NameTaken { worker: client.clone() });
@@ -334,11 +337,11 @@ impl Broker {
         }
         let checked = match request.command {
             ClientCommand::Post => body::check_job_request(&request.body),
-            ClientCommand::Put => body::check_object(&request.body).map(|()| false),
-            _ => Ok(false),
+            ClientCommand::Put => body::check_object(&request.body).map(|()| Poster::default()),
+            _ => Ok(Poster::default()),
         };
-        let fabric = match checked {
-            Ok(fabric) => fabric,
+        let poster = match checked {
+            Ok(poster) => poster,
             Err(error) => {
                 self.count_refusal(error.kind());
                 let ClientMessage { service, job, target, .. } = request;
@@ -347,6 +350,21 @@ impl Broker {
                 return;
             }
         };
+        if request.command == ClientCommand::Post
+            && let Some(text) = self.cancelled.get(&client, &request.job)
+        {
+            let text = text.clone();
+            self.tell_cancelled(&client, request.service, request.job, &request.target, text);
+            return;
+        }
+        let cancel = match request.command {
+            ClientCommand::Delete => body::decode::<CancelBody>("a cancellation", &request.body).unwrap_or_default(),
+            _ => CancelBody::default(),
+        };
+        let owner = cancel.client.clone().unwrap_or_else(|| client.clone());
+        let whole =
+            self.remembered.is_whole(&owner, &request.job) || self.undispatched.get(&owner, &request.job).is_some();
+        self.remember_cancelled(&client, &request, &cancel);
         // A repeated POST goes to those that got the first, and to nobody else even if they are away: they have the job,
         // and the client goes on asking for them. One that names workers is for those.
         let repeated = self.remembered_workers(&client, &request);
@@ -358,17 +376,23 @@ impl Broker {
         };
         // A cancellation that names nobody goes where the job went: its client does not know yet.
         let holders = match request.command {
-            ClientCommand::Delete => self.remembered.get(&client, &request.job).unwrap_or_default().to_vec(),
+            ClientCommand::Delete => self.remembered.get(&owner, &request.job).unwrap_or_default().to_vec(),
             _ => Vec::new(),
         };
+        let knows = cancel.ends && whole;
         let chosen = match (&request.target, holders.as_slice()) {
-            (_, []) | (Target::Text(_), _) => chosen,
+            (_, []) if !knows => chosen,
+            (Target::Text(_), _) => chosen,
             (Target::Any | Target::All, holders) => {
                 holders.iter().filter(|worker| self.registry.contains(worker)).cloned().collect()
             }
         };
-        if chosen.is_empty() && repeated.is_none() && holders.is_empty() {
-            self.refuse_target(now, &client, request);
+        // A cancellation that reaches nobody is answered all the same, where it is known that nobody has the job.
+        if chosen.is_empty() && repeated.is_none() && holders.is_empty() && !knows {
+            if poster.first {
+                self.undispatched.insert(&client, &request.job, ());
+            }
+            self.refuse_target(now, &client, request, false);
             return;
         }
         let any = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;
@@ -379,13 +403,14 @@ impl Broker {
                     client,
                     request,
                     chosen: chosen.into(),
-                    fabric,
+                    poster,
                     any: repeated.is_none() && any,
                     others: None,
                     tried: Vec::new(),
                     unreached: Vec::new(),
                     repeated: repeated.is_some(),
                     holders,
+                    whole,
                     had: repeated.iter().flatten().cloned().collect(),
                     reached: repeated.unwrap_or_default(),
                     in_flight: None,
@@ -463,111 +488,6 @@ impl Broker {
             }
         }
     }
-
-    fn refuse_target(&mut self, now: Instant, client: &Identity, request: ClientMessage) {
-        let ClientMessage { command, service, target, job, .. } = request;
-        let asks = matches!(command, ClientCommand::Post | ClientCommand::Get);
-        let expected = asks && self.is_expected(now, &service, &target);
-        let retry = expected.then_some(true);
-        let target = echo(target.as_str().as_bytes());
-        // The wording is that of the recorded broker, Python byte literals included: people search their logs for it.
-        let error = format!("NFPBroker - b'{service}' service failed to target workers 'b'{target}''");
-        if command == ClientCommand::Mmi {
-            self.reply_management(client, service, job, Status::REFUSED, &error_value(error));
-            return;
-        }
-        let body = Refused {
-            workers: None,
-            uuid: job.to_string(),
-            target,
-            status: "FAILED".to_owned(),
-            service: service.to_string(),
-            errors: vec![error],
-            error: None,
-            retry,
-        };
-        self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
-    }
-
-    /// All workers of a dispatch were tried: tell the client.
-    fn conclude(&mut self, dispatch: Dispatch) {
-        let Dispatch { at, client, request, fabric, mut reached, tried, unreached, repeated, holders, .. } = dispatch;
-        if reached.is_empty() {
-            match request.command {
-                // A question about a job whose worker is away for a moment is no verdict on the job, and clients take every
-                // refusal for one.
-                ClientCommand::Get => reached = tried,
-                // Whom it did not reach is told again by its client.
-                ClientCommand::Delete => {}
-                ClientCommand::Put => return,
-                ClientCommand::Post | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => {
-                    self.refuse_target(at, &client, request);
-                    return;
-                }
-            }
-        }
-        match request.command {
-            ClientCommand::Post => self.remembered.insert(&client, &request.job, &reached),
-            ClientCommand::Get | ClientCommand::Delete => {}
-            ClientCommand::Put | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => return,
-        }
-        // Of a repeated POST the client knows already who has the job.
-        let tells_unreached = request.command == ClientCommand::Post && !repeated;
-        let holders = (request.command == ClientCommand::Delete).then_some(holders);
-        let tells_absent = tells_unreached || request.command == ClientCommand::Get;
-        let absent = if tells_absent { self.absent(at, &request.target) } else { Vec::new() };
-        let body = Dispatched {
-            run: Some(self.config.seed as u32),
-            young: self.is_young(at),
-            absent,
-            workers: reached,
-            unreached: if tells_unreached { unreached } else { Vec::new() },
-            holders,
-            uuid: request.job.clone(),
-            target: request.target.as_str().to_owned(),
-            status: "DISPATCHED".to_owned(),
-            service: request.service.clone(),
-            fabric: Some(FABRIC_VERSION),
-        };
-        // Where it is clear who has the job once it speaks.
-        let one = request.service.as_str() != EVERY_SERVICE
-            && match &request.target {
-                Target::Any => true,
-                Target::All => false,
-                Target::Text(text) => matches!(body.workers.as_slice(), [worker] if worker.as_str() == text),
-            };
-        let until_result = (fabric && one).then(|| request.job.clone());
-        let reply = Reply {
-            service: request.service,
-            job: request.job,
-            status: Status::DISPATCHED,
-            payload: body::encode(&body),
-        };
-        self.counters.sent += 1;
-        self.outputs.push_back(BrokerOutput::Send(Outgoing {
-            to: client,
-            frames: BrokerToClient::Response(reply).encode(),
-            purpose: Purpose::Dispatched,
-            until_result,
-        }));
-    }
-}
-
-/// What a refusal repeats of the target that it refuses, for people.
-const ECHO_BYTES_MAX: usize = 512;
-
-/// A target for a refusal: a client that sends a large one gets no large answer.
-fn echo(target: &[u8]) -> String {
-    if target.len() <= ECHO_BYTES_MAX {
-        return String::from_utf8_lossy(target).into_owned();
-    }
-    // A character that is cut in two must not look like one that was wrong.
-    let text = String::from_utf8_lossy(&target[..ECHO_BYTES_MAX]);
-    format!("{}... ({} bytes)", text.trim_end_matches(char::REPLACEMENT_CHARACTER), target.len())
-}
-
-fn error_value(error: String) -> serde_json::Value {
-    serde_json::json!({ "status": "FAILED", "error": error.clone(), "errors": [error] })
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ impl Broker {
         }
         if command == Command::Response && reply.status == Status::REFUSED {
             // It did not take the job: a repeated POST may go to another.
-            self.remembered.forget(&reply.client, &reply.job, &worker);
+            if self.remembered.forget(&reply.client, &reply.job, &worker) {
+                self.undispatched.insert(&reply.client, &reply.job, ());
+            }
         }
         let service = match self.registry.service_frame(&worker) {
             Some(service) => {

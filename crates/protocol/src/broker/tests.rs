@@ -6,6 +6,8 @@ use super::*;
 use crate::frame::Command;
 use serde_json::Value;
 
+mod cancel;
+
 struct Bench {
     broker: Broker,
     now: Instant,
@@ -137,6 +139,10 @@ fn a_worker_that_cannot_be_reached_is_left_out_and_any_goes_to_another() {
     bench.input("client", &["NFPC01", "0x04", "s", "a", "6", "{}"]);
     let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable));
     assert_eq!(status(&sent), "400");
+    assert!(
+        sent[0].rest[3].contains(r#""retry":true"#),
+        "it is registered: it connects anew, or is found gone: {sent:?}"
+    );
     assert!(bench.broker.counters().unroutable >= 1 && bench.broker.counters().full == 1);
 }
 
@@ -444,6 +450,16 @@ fn the_word_that_a_job_went_on_names_who_could_not_be_reached() {
     assert_eq!(post(r#"["a", "b"]"#, "2"), serde_json::json!(["b"]));
     assert_eq!(post("any", "3"), Value::Null);
     assert_eq!(post("c", "4"), Value::Null);
+    // Whoever is asked about the job is not gone because it was not reached.
+    bench.after(YOUNG_TIME.as_secs_f64());
+    for worker in ["a", "b"] {
+        bench.ready(worker, "s");
+    }
+    bench.input("client", &["NFPC01", "0x06", "s", r#"["a","b"]"#, "2", "{}"]);
+    let sent = bench.drain_with(|to, purpose| {
+        (purpose == Purpose::Dispatch && to.as_str() == "b").then_some(Undelivered::Unroutable)
+    });
+    assert!(sent.last().is_some_and(|sent| sent.rest[3].contains(r#""absent":["b"]"#)), "{sent:?}");
 }
 
 #[test]

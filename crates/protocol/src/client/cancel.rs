@@ -3,7 +3,7 @@
 //! The row says CANCELLING until then, so that a process after this one goes on telling the workers that were away. Nothing
 //! leads from there but to CANCELLED: a result that comes late is kept, and changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::job::{Cancel, Job, JobState, Lost, Written};
@@ -29,6 +29,12 @@ impl Client {
     /// Unfinished jobs.
     pub fn unfinished(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// Workers of an unfinished job that returned nothing, with what is known of each; of one that is being cancelled, how that
+    /// stands there.
+    pub fn missing(&self, job: &JobId) -> Vec<(Identity, Lost)> {
+        self.jobs.get(job).map(|job| job.missing_why()).unwrap_or_default()
     }
 
     /// Bytes of the requests of all unfinished jobs.
@@ -86,10 +92,19 @@ impl Client {
         }
     }
 
-    /// Tells workers once that a job of another client is cancelled. Nothing comes back: they tell that client.
-    pub fn cancel_elsewhere(&mut self, job: &JobId, service: ServiceName, target: Target, text: String) {
+    /// Tells workers once that a job of another client is cancelled, and that client, where it is known and the broker is one of
+    /// ours. Nothing comes back: they tell that client, too.
+    pub fn cancel_elsewhere(
+        &mut self,
+        client: Option<Identity>,
+        job: &JobId,
+        service: ServiceName,
+        target: Target,
+        text: String,
+    ) {
         if self.connected {
-            let body = body::encode(&CancelBody { reason: None, text: Some(body::bounded_cancel_text(text)) });
+            let text = Some(body::bounded_cancel_text(text));
+            let body = body::encode(&CancelBody { reason: None, text, ends: client.is_some(), client });
             self.send(ClientMessage { command: ClientCommand::Delete, service, target, job: job.clone(), body });
         }
     }
@@ -140,7 +155,7 @@ impl Client {
         if self.connected {
             cancel.times = (cancel.times + 1).min(16);
             cancel.next = Some(now + (first * (1 << (cancel.times - 1).min(8))).min(max));
-            let body = CancelBody { reason: None, text: Some(cancel.text.clone()) };
+            let body = CancelBody { text: Some(cancel.text.clone()), ends: true, ..CancelBody::default() };
             let service = job.request.service.clone();
             self.send(ClientMessage {
                 command: ClientCommand::Delete,
@@ -157,6 +172,7 @@ impl Client {
     pub(super) fn cancel_handed_on(&mut self, now: Instant, id: &JobId, body: Dispatched) {
         let connection = self.connection;
         let Some(job) = self.jobs.get_mut(id) else { return };
+        let whole = body.whole;
         let Some(holders) = body.holders else {
             // The POST's, which was on its way.
             if job.dispatched().is_none() && body.target == job.request.target.as_str() && !body.workers.is_empty() {
@@ -173,11 +189,12 @@ impl Client {
         let is_silent = |first: &Instant, times: &u32| *times >= CANCELS_MIN && *first + CANCEL_ANSWER_MAX <= now;
         let silent = cancel.handed.iter().filter(|(_, (first, times))| is_silent(first, times));
         let given_up: Vec<Identity> = silent.map(|(worker, _)| worker.clone()).collect();
+        let only_these: BTreeSet<Identity> = holders.iter().cloned().collect();
         if job.dispatched().is_none() {
             if !holders.is_empty() {
                 job.set_dispatched(Some(holders));
-            } else if job.posted_on == Some(connection) {
-                // The broker had the POST before this, and it remembers nothing: nobody took the job.
+            } else if job.posted_on == Some(connection) || (whole && job.is_untouched()) {
+                // The broker had the POST before this, the first or the only one, and nobody took the job.
                 self.end_cancelled(now, id);
                 return;
             } else {
@@ -192,10 +209,21 @@ impl Client {
             }
             self.progress(id);
         }
+        let without = if whole { self.without(id, &only_these) } else { Vec::new() };
+        for worker in without {
+            self.cancel_confirmed(now, id, &worker, Lost::Cancelled);
+        }
         for worker in given_up {
             self.cancel_confirmed(now, id, &worker, Lost::CancelUnanswered);
         }
         self.end_if_confirmed(now, id);
+    }
+
+    /// Workers that never got the job, as only these have it.
+    fn without(&self, id: &JobId, holders: &BTreeSet<Identity>) -> Vec<Identity> {
+        let Some(job) = self.jobs.get(id) else { return Vec::new() };
+        let missing = job.missing().into_iter();
+        missing.filter(|worker| !holders.contains(worker) && !job.started.contains(worker)).collect()
     }
 
     /// The broker has nobody to hand it to.

@@ -222,6 +222,8 @@ pub(super) struct Job {
     turned_away: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
     pub(super) to_come: BTreeSet<Identity>,
+    /// Those of them that were registered when the job was handed on: they are among its workers, whatever becomes of them.
+    pub(super) unreached: BTreeSet<Identity>,
     /// Workers that were away when they were last asked for.
     pub(super) away: BTreeSet<Identity>,
     /// Who has it, in the broker's order.
@@ -277,6 +279,7 @@ impl Job {
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
             to_come: BTreeSet::new(),
+            unreached: BTreeSet::new(),
             away: BTreeSet::new(),
             dispatched: None,
             expected: HashSet::new(),
@@ -377,7 +380,8 @@ impl Job {
     }
 
     /// Workers that the broker was asked for with this target, does not know and does not expect any more are none of the job's:
-    /// it is as if they had been unknown from the beginning. Who has the job then; `None`: nothing changes.
+    /// it is as if they had been unknown from the beginning. One that was registered then is named as lost. Who has the job then;
+    /// `None`: nothing changes.
     pub(super) fn give_up_absent(
         &mut self,
         target: &str,
@@ -392,12 +396,15 @@ impl Job {
             asked.iter().any(|name| name == worker.as_str()) && !reached.contains(worker) && !expected.contains(worker)
         };
         let gone: BTreeSet<Identity> = self.to_come.iter().filter(is_gone).cloned().collect();
-        let left = self.dispatched.iter().flatten().filter(|worker| !gone.contains(*worker));
-        let left: Vec<Identity> = left.cloned().collect();
+        let stays = |worker: &&Identity| !gone.contains(*worker) || self.unreached.contains(*worker);
+        let left: Vec<Identity> = self.dispatched.iter().flatten().filter(stays).cloned().collect();
         if gone.is_empty() || left.is_empty() {
             return None;
         }
         self.to_come.retain(|worker| !gone.contains(worker));
+        for worker in gone.intersection(&self.unreached) {
+            self.lost.insert(worker.clone(), Lost::Unreached);
+        }
         self.set_dispatched(Some(left.clone()));
         Some(left)
     }
@@ -501,12 +508,12 @@ impl Job {
         if self.request.waits { self.named_workers() } else { Vec::new() }
     }
 
-    /// The POST for a target.
-    pub(super) fn post_to(&self, now: Instant, target: Target) -> ClientMessage {
+    /// The POST for a target. `again`: it may not be the first.
+    pub(super) fn post_to(&self, now: Instant, target: Target, again: bool) -> ClientMessage {
         let left = self.request.deadline.saturating_duration_since(now);
         // One that is sent at once says it with its time-out.
-        let is_late = left + SENT_AT_ONCE < self.request.timeout;
-        let body = if is_late { body::with_remaining(&self.request.body, left) } else { self.request.body.clone() };
+        let remaining = (left + SENT_AT_ONCE < self.request.timeout).then_some(left);
+        let body = body::posted_as(&self.request.body, remaining, again);
         ClientMessage {
             command: ClientCommand::Post,
             service: self.request.service.clone(),

@@ -542,7 +542,7 @@ impl Client {
         self.finish(now, id, JobState::Stale, errors);
         if let Some((service, target)) = withdrawn {
             let text = format!("cancelled by the fabric: the deadline of job {id} has passed");
-            let body = body::encode(&CancelBody { reason: None, text: Some(text) });
+            let body = body::encode(&CancelBody { text: Some(text), ends: true, ..CancelBody::default() });
             self.send(ClientMessage { command: ClientCommand::Delete, service, target, job: id.clone(), body });
         }
     }

@@ -81,10 +81,11 @@ impl Client {
         job.nobody_has_it = false;
         job.around = None;
         job.posts += 1;
-        if job.posts == 1 && !job.may_be_posted {
+        let again = job.posts > 1 || job.may_be_posted;
+        if !again {
             job.posted_on = Some(connection);
         }
-        let message = job.post_to(now, job.request.target.clone());
+        let message = job.post_to(now, job.request.target.clone(), again);
         let first = job.state == JobState::New;
         if first {
             job.state = JobState::Submitting;

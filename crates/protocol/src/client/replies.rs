@@ -10,13 +10,14 @@ use super::asking::Around;
 use super::job::{JobState, Lost};
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, EXPECTED_AGAIN, NO_ROOM_MAX, RETURN_TIME};
-use crate::body::{self, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
+use crate::body::{
+    self, CANCELLED_WORD, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting,
+};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
-use crate::worker::CANCELLED_WORD;
 
 /// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
 #[derive(serde::Deserialize)]
@@ -131,9 +132,12 @@ impl Client {
             }
         }
         // Who is expected is asked for until it is there, and gets the job then.
+        // So is who is registered but was not reached: its connection is being made anew.
         let mut waited_for = Vec::new();
-        for worker in absent.into_iter().chain(job.waited_for()) {
-            if !workers.contains(&worker) && !unreached.contains(&worker) {
+        let some_unreached = !unreached.is_empty();
+        job.unreached.extend(unreached.iter().cloned());
+        for worker in absent.into_iter().chain(unreached).chain(job.waited_for()) {
+            if !workers.contains(&worker) && !job.has_completed(&worker) {
                 job.away.insert(worker.clone());
                 job.to_come.insert(worker.clone());
                 waited_for.push(worker.to_string());
@@ -147,11 +151,6 @@ impl Client {
         }
         job.refusal = None;
         job.set_dispatched(Some(workers.clone()));
-        for worker in unreached {
-            if !workers.contains(&worker) && !job.has_completed(&worker) {
-                job.lose(worker, Lost::Unreached);
-            }
-        }
         // A 404 is the worker's word from now on, not part of a round.
         job.around = None;
         job.next_post = None;
@@ -162,7 +161,8 @@ impl Client {
         self.set_timer(id);
         if !waited_for.is_empty() {
             let names = waited_for.join(", ");
-            self.update(id.clone(), JobUpdate::Waits(format!("not registered at the moment: {names}")));
+            let why = if some_unreached { "not registered or not reached" } else { "not registered" };
+            self.update(id.clone(), JobUpdate::Waits(format!("{why} at the moment: {names}")));
         }
         self.update(id.clone(), JobUpdate::Dispatched(workers));
         if !self.complete_if_done(now, id) {
@@ -211,6 +211,7 @@ impl Client {
                 absent: Vec::new(),
                 unreached: Vec::new(),
                 holders: None,
+                whole: false,
             };
             self.dispatched(now, id, body);
         }
@@ -232,7 +233,7 @@ impl Client {
         } else if job.request.target == Target::Any && job.turn_away(worker) {
             // Another one has it. Where it only waits there, it does not start.
             let text = format!("cancelled by the fabric: job {id} for any worker is with another one");
-            let body = body::encode(&CancelBody { reason: None, text: Some(text) });
+            let body = body::encode(&CancelBody { text: Some(text), ..CancelBody::default() });
             let (service, target, job) = (job.request.service.clone(), Target::list([worker]), id.clone());
             self.send(ClientMessage { command: ClientCommand::Delete, service, target, job, body });
         }
@@ -361,9 +362,15 @@ impl Client {
                 self.cancel_not_handed_on(now, id);
                 return Ok(());
             }
+            let body: Refused = body::decode("a refusal", payload)?;
+            if body.status == CANCELLED_WORD {
+                // Somebody else wants that, or did before this POST came to the broker.
+                let text = body.error.unwrap_or_else(|| "cancelled".to_owned());
+                self.cancel(now, id, text);
+                return Ok(());
+            }
             // So it does where the POST was repeated, or a worker has shown that it has the job: the broker was restarted
             // and its workers are not back yet.
-            let body: Refused = body::decode("a refusal", payload)?;
             let errors = if body.errors.is_empty() { vec![body.status.clone()] } else { body.errors.clone() };
             let went_before = job.posts > job.refusals + 1 || job.may_be_posted;
             if job.dispatched().is_some() || went_before || job.around.is_some() || !job.is_untouched() {
@@ -427,7 +434,7 @@ impl Client {
             if status == Status::NOT_FOUND {
                 job.to_come.remove(&worker);
                 if job.may_post_to(&worker, now, self.config.post_again, self.config.get_max) {
-                    let message = job.post_to(now, Target::list([&worker]));
+                    let message = job.post_to(now, Target::list([&worker]), true);
                     self.send(message);
                 }
                 return Ok(());

@@ -9,7 +9,7 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, NOT_FOUND_WORD, Phase, START_AGAIN, Worker};
+use super::{ActiveJob, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, JobsAsked,
     StateReply, Waiting,
@@ -27,14 +27,21 @@ impl Worker {
         if let Some(active) = self.jobs.get_mut(&job) {
             // Somebody else asks too, who may need the word that the job was taken.
             active.fabric &= active.client == client;
-            // The 201 of a job that is being stored comes when it is.
-            if active.phase != Phase::Storing {
-                self.accept(client, job);
+            match &active.phase {
+                // The 201 of a job that is being stored comes when it is.
+                Phase::Storing => {}
+                Phase::Unstored { .. } => self.reply_active(client, &job),
+                _ => self.accept(client, job),
             }
             return;
         }
+        if let Some(text) = self.withdrawn.get(&client, &job) {
+            let refusal = text.clone();
+            self.refuse_unknown(client, job, refusal, false);
+            return;
+        }
         if self.stopping {
-            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity));
+            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity), true);
             return;
         }
         if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
@@ -46,7 +53,7 @@ impl Worker {
                 self.config.jobs_max,
                 self.config.jobs_bytes_max
             );
-            self.refuse_unknown(client, job, reason);
+            self.refuse_unknown(client, job, reason, true);
             return;
         }
         let head: JobRequestHead = match body::decode("a job request", &body) {
@@ -88,8 +95,8 @@ impl Worker {
     }
 
     /// Refuses a job that cannot be taken now, unless it was taken before: the answer to its repeated POST is its state.
-    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String) {
-        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal } });
+    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String, retry: bool) {
+        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal, retry } });
     }
 
     pub(super) fn accept(&mut self, client: Identity, job: JobId) {
@@ -151,31 +158,47 @@ impl Worker {
         }
     }
 
+    /// A result is stored, and sent then. One that cannot be stored is sent all the same: who waits for it has it, and who comes back
+    /// for it is answered from memory until it is stored.
     pub(super) fn result_stored(&mut self, now: Instant, job: JobId, outcome: Result<(), StoreFailure>) {
-        let Some(active) = self.jobs.remove(&job) else {
+        let Some(mut active) = self.jobs.remove(&job) else {
             return;
         };
-        let Phase::Finishing { reply, event } = active.phase else {
-            self.jobs.insert(job, active);
-            return;
+        let (reply, event) = match active.phase {
+            Phase::Finishing { reply, event } => (reply, event),
+            // It is stored now, or the store has no such job and never will.
+            Phase::Unstored { reply } if !matches!(outcome, Err(StoreFailure::Failed(_))) => {
+                self.unstored_bytes -= reply.len();
+                return;
+            }
+            _ => {
+                self.jobs.insert(job, active);
+                return;
+            }
         };
         self.bytes -= active.body.len();
+        let mut keeps = false;
         if let Err(failure) = outcome {
+            keeps =
+                matches!(failure, StoreFailure::Failed(_)) && self.unstored_bytes + reply.len() <= UNSTORED_BYTES_MAX;
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
                 StoreFailure::Refused(error) | StoreFailure::Failed(error) => error,
             };
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
-        if active.fabric {
-            // The result that it gets unasked is all that the last event would announce.
-            if !active.spoke {
-                self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
-            }
-            self.reply(active.client, job, Status::OK, reply);
-        } else {
-            self.reply(active.client.clone(), job.clone(), Status::OK, reply);
-            self.send_event(active.client, job, event, Class::Data);
+        // The result that a client of ours gets unasked is all that the last event would announce.
+        if active.fabric && !active.spoke {
+            self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
+        }
+        self.reply(active.client.clone(), job.clone(), Status::OK, reply.clone());
+        if !active.fabric {
+            self.send_event(active.client.clone(), job.clone(), event, Class::Data);
+        }
+        if keeps {
+            self.unstored_bytes += reply.len();
+            (active.body, active.phase) = (Bytes::new(), Phase::Unstored { reply });
+            self.jobs.insert(job, active);
         }
         self.start_jobs(now);
     }
@@ -240,6 +263,10 @@ impl Worker {
             Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
                 self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
             }
+            Phase::Unstored { reply } => {
+                let reply = reply.clone();
+                self.reply(client, job.clone(), Status::OK, reply);
+            }
         }
     }
 
@@ -259,17 +286,25 @@ impl Worker {
 
     pub(super) fn delete(&mut self, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
-        let CancelBody { reason, text } = body::decode("a cancellation", &body).unwrap_or_default();
+        let cancel: CancelBody = body::decode("a cancellation", &body).unwrap_or_default();
+        let CancelBody { reason, text, ends, client: owner } = cancel;
         let text = text.map(body::bounded_cancel_text);
-        let why = Abandoned::Cancelled { by: client.clone(), reason: reason.map(body::bounded_cancel_text), text };
         let Some(active) = self.jobs.get_mut(&job) else {
+            if ends {
+                let text = text.unwrap_or_else(|| format!("cancelled by {client}"));
+                self.withdrawn.insert(owner.as_ref().unwrap_or(&client), &job, text);
+            }
             // Its result, or that it is not known here: either tells the client that nothing runs.
             self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToCancel });
             return;
         };
+        if matches!(active.phase, Phase::Unstored { .. }) {
+            return self.reply_active(client, &job);
+        }
         if active.cancelled.is_some() {
             return;
         }
+        let why = Abandoned::Cancelled { by: client, reason: reason.map(body::bounded_cancel_text), text };
         match active.phase {
             Phase::Running => {
                 active.cancelled = Some(why.clone());
@@ -282,7 +317,7 @@ impl Worker {
             }
             Phase::Storing => active.cancelled = Some(why),
             // Its result is on its way.
-            Phase::Finishing { .. } => {}
+            Phase::Finishing { .. } | Phase::Unstored { .. } => {}
         }
     }
 

@@ -23,6 +23,7 @@ use crate::frame::Status;
 use crate::keepalive::{Keepalive, KeepaliveConfig};
 use crate::message::{BrokerToWorker, WorkerMessage, WorkerReply};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
+use crate::recent::Recent;
 use reply::result_payload;
 
 /// Shortest time between two reconnects that a DISCONNECT asks for: a broker that says nothing else cannot make a storm.
@@ -35,6 +36,12 @@ pub const QUESTIONS_MAX: usize = 128;
 /// How soon it is tried again to write down that a job starts, after the store could not: it has no space, and nobody can do
 /// anything about that sooner.
 pub const START_AGAIN: Duration = Duration::from_secs(1);
+
+/// Most bytes of results that could not be stored and are answered from memory: what the store keeps of them as well.
+const UNSTORED_BYTES_MAX: usize = 64 << 20;
+
+/// Most jobs that are remembered as cancelled before they came: up to 1.5 KB each.
+const WITHDRAWN_MAX: usize = 4096;
 
 /// Payloads from this size on keep a slow line busy for so long that it matters.
 const LARGE_BYTES: usize = 1 << 20;
@@ -88,6 +95,10 @@ enum Phase {
         reply: Bytes,
         event: Bytes,
     },
+    /// Its result was sent and could not be stored: who asks is answered from here until it is.
+    Unstored {
+        reply: Bytes,
+    },
 }
 
 #[derive(Debug)]
@@ -125,6 +136,8 @@ pub struct Worker {
     reconnect_at: Option<Instant>,
     jobs: HashMap<JobId, ActiveJob>,
     queue: VecDeque<JobId>,
+    /// Jobs that were cancelled before they came, with who, when and why: a POST that comes late does not run.
+    withdrawn: Recent<String>,
     /// Jobs that are being stored and have a place to run.
     reserved: HashSet<JobId>,
     /// Jobs that start or run.
@@ -133,6 +146,8 @@ pub struct Worker {
     start_again_at: Option<Instant>,
     /// Bytes of the requests of all unfinished jobs.
     bytes: usize,
+    /// Bytes of the results that could not be stored.
+    unstored_bytes: usize,
     connected: bool,
     outputs: VecDeque<WorkerOutput>,
     counters: WorkerCounters,
@@ -151,10 +166,12 @@ impl Worker {
             reconnect_at: None,
             jobs: HashMap::new(),
             queue: VecDeque::new(),
+            withdrawn: Recent::new(WITHDRAWN_MAX),
             reserved: HashSet::new(),
             running: 0,
             start_again_at: None,
             bytes: 0,
+            unstored_bytes: 0,
             connected: false,
             outputs: VecDeque::new(),
             counters: WorkerCounters::default(),
@@ -303,7 +320,7 @@ impl Worker {
     /// The answer to [`WorkerOutput::Load`].
     pub fn loaded(&mut self, job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob>) {
         match loaded {
-            None if let Asked::ToRun { refusal } = asked => self.refuse(client, job, refusal, true),
+            None if let Asked::ToRun { refusal, retry } = asked => self.refuse(client, job, refusal, retry),
             None if asked == Asked::ToCancel => {
                 self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
             }
@@ -405,7 +422,7 @@ impl Worker {
         match active.phase {
             Phase::Starting | Phase::Running => self.running -= 1,
             Phase::Queued | Phase::Storing => self.queue.retain(|queued| queued != job),
-            Phase::Finishing { .. } => return,
+            Phase::Finishing { .. } | Phase::Unstored { .. } => return,
         }
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
@@ -433,7 +450,8 @@ impl Worker {
 
     /// Jobs that run or whose result is being stored.
     pub fn unfinished(&self) -> usize {
-        self.jobs.values().filter(|job| !matches!(job.phase, Phase::Queued)).count()
+        let is_open = |job: &&ActiveJob| !matches!(job.phase, Phase::Queued | Phase::Unstored { .. });
+        self.jobs.values().filter(is_open).count()
     }
 
     /// Jobs that run.
@@ -541,14 +559,10 @@ impl Worker {
     }
 }
 
-/// The word of a 404 that answers a cancellation: the job is not known here, and nothing of it can come any more. A question gets
-/// another word, because a POST may be on its way behind it.
-pub const CANCELLED_WORD: &str = "CANCELLED";
-
 /// The word of a 404 that answers a question.
 const NOT_FOUND_WORD: &str = "JOB NOT FOUND";
 
-pub use crate::body::TIMEOUT_SECONDS_MAX;
+pub use crate::body::{CANCELLED_WORD, TIMEOUT_SECONDS_MAX};
 
 #[cfg(test)]
 mod tests;

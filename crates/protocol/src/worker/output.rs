@@ -90,7 +90,7 @@ pub enum WorkerToken {
     Insert(JobId),
     /// [`WorkerStoreOperation::Started`], before the job starts.
     Start(JobId),
-    /// [`WorkerStoreOperation::Finish`].
+    /// [`WorkerStoreOperation::Finish`]; once more when one that could not be stored is.
     Finish(JobId),
 }
 
@@ -153,6 +153,8 @@ pub enum Asked {
     ToRun {
         /// Why, if it is not known.
         refusal: String,
+        /// Whether another worker may take it.
+        retry: bool,
     },
 }
 
@@ -243,7 +245,7 @@ pub enum WorkerNote {
         /// Why.
         error: String,
     },
-    /// A result could not be stored; it was sent all the same.
+    /// A result could not be stored; it was sent all the same, and is stored when that is possible.
     ResultNotStored {
         /// Which.
         job: JobId,

@@ -5,6 +5,8 @@ use crate::frame::Command;
 
 mod asked;
 mod starts;
+mod unstored;
+mod withdrawn;
 
 struct Bench {
     worker: Worker,

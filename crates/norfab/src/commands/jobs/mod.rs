@@ -29,7 +29,7 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;
     match words.command {
         None => {}
-        Some(JobsCommand::Prune(words)) => return prune::run(global, &site, &words),
+        Some(JobsCommand::Prune(words)) => return prune::run(global, &site, &words).await,
         Some(JobsCommand::Export { file, format, force }) => {
             return export::run(global, &site, file.as_deref(), format, force);
         }

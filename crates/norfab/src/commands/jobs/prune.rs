@@ -1,6 +1,7 @@
 //! `norfab jobs prune`: forgets finished jobs.
 
 use std::path::Path;
+use std::time::Duration;
 
 use norfab_fabric::SystemClock;
 use norfab_jobs::sqlite::{FILE_NAME, Schema, SqliteStore};
@@ -12,9 +13,16 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 use crate::site::Site;
 
+/// How long the owner of a database has to bring into it what it noted: one that is idle does so after a tenth of a second, one on a
+/// full disk not at all.
+const OWNER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether it has.
+const OWNER_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Prunes the databases of this client's names, and of workers where that is asked for. One that cannot be pruned keeps no other
 /// back, and is exit code 1.
-pub fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Failure> {
+pub async fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Failure> {
     let general = site.retention()?;
     let retention = Retention {
         age_max: words.older_than.unwrap_or(general.age_max),
@@ -31,8 +39,8 @@ pub fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Fail
             continue;
         }
         let pruned = match role {
-            "client" => prune::<norfab_jobs::sqlite::ClientJobs>(&path, &retention, words.dry_run),
-            _ => prune::<norfab_jobs::sqlite::WorkerJobs>(&path, &retention, words.dry_run),
+            "client" => prune::<norfab_jobs::sqlite::ClientJobs>(&path, &retention, words.dry_run).await,
+            _ => prune::<norfab_jobs::sqlite::WorkerJobs>(&path, &retention, words.dry_run).await,
         };
         match pruned {
             Ok((Pruned { jobs, bytes, .. }, left)) => rows.push(json!({
@@ -56,9 +64,19 @@ pub fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code, Fail
 }
 
 /// What went, or would, and how many jobs are left.
-fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> Result<(Pruned, u64), StoreError> {
+async fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> Result<(Pruned, u64), StoreError> {
     // Beside its owner, which may be at work.
     let mut store = SqliteStore::<S>::open_beside(path)?;
+    // What has ended a moment ago is not there yet. Where it does not come in time, the next prune has it.
+    if let Some(last) = store.noted_by_owner()? {
+        let there = async {
+            while !store.has_noted(last)? {
+                tokio::time::sleep(OWNER_INTERVAL).await;
+            }
+            Ok::<(), StoreError>(())
+        };
+        tokio::time::timeout(OWNER_PATIENCE, there).await.unwrap_or(Ok(()))?;
+    }
     let now = SystemClock::unix();
     let before = store.ids()?.len() as u64;
     let mut all = Pruned::default();

@@ -3,6 +3,8 @@
 mod running;
 mod worker_data;
 
+use std::time::Duration;
+
 use norfab_inventory::TopologyWorker;
 use norfab_logs::Role;
 use serde_json::{Value, json};
@@ -182,12 +184,39 @@ pub async fn broker(global: &Global) -> Result<Code, Failure> {
     stop(running, &mut signals, ended).await
 }
 
+/// How often it is looked whether the broker's key is there: it is waited for only once in the life of a folder.
+const KEY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Waits for the key of the broker that belongs to this inventory and has not run yet: services of one host are started in any
+/// order. Errors: it is not there in time.
+async fn wait_for_key(site: &Site, names: &[String], patience: Duration) -> Result<(), Failure> {
+    let missing = || names.iter().find_map(|name| site.broker_key_to_come(name));
+    let Some(first) = missing() else { return Ok(()) };
+    let text = format!("waiting up to {} s (--wait-for-key) for the broker's first start", patience.as_secs_f64());
+    printer::warning(&format!("{text}: {}", first.text));
+    let there = async {
+        while missing().is_some() {
+            tokio::time::sleep(KEY_INTERVAL).await;
+        }
+    };
+    tokio::time::timeout(patience, there).await.map_err(|_| missing().unwrap_or(first))
+}
+
 /// `norfab worker`.
-pub async fn workers(global: &Global, names: &[String], service: Option<&str>) -> Result<Code, Failure> {
+pub async fn workers(
+    global: &Global,
+    names: &[String],
+    service: Option<&str>,
+    key_patience: Duration,
+) -> Result<Code, Failure> {
     let mut site = Site::load_with(global, |_| false)?;
     let first = names.first().map_or("", String::as_str);
     let _logs = site.start_logs(global, Role::Worker, first, true)?;
     let mut signals = Signals::new()?;
+    tokio::select! {
+        there = wait_for_key(&site, names, key_patience) => there?,
+        _ = signals.next() => return Ok(Code::Ok),
+    }
     let mut data = match service {
         Some(service) => WorkerData::of_service(service, names),
         None => tokio::select! {
@@ -248,7 +277,6 @@ fn telling(global: &Global, endpoint: &str) -> impl FnOnce(&str) + Send + 'stati
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use bytes::Bytes;
     use norfab_fabric::broker::{BrokerHandle, BrokerInformation, BrokerOptions};

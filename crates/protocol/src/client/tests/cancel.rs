@@ -5,7 +5,7 @@ use super::*;
 const TEXT: &str = "cancelled by me at noon: typo";
 
 fn delete(target: &str) -> (Command, String, String) {
-    (Command::Delete, target.to_owned(), json!({ "text": TEXT }).to_string())
+    (Command::Delete, target.to_owned(), json!({ "text": TEXT, "ends": true }).to_string())
 }
 
 fn not_found(worker: &str) -> serde_json::Value {
@@ -372,4 +372,95 @@ fn jobs_that_end_while_there_is_no_connection_leave_nothing_behind() {
     }
     assert_eq!((bench.client.unfinished(), bench.client.held_bytes()), (0, 0));
     assert!(bench.client.waiting.len() < 2000, "{} ids wait", bench.client.waiting.len());
+}
+
+impl Bench {
+    /// A job that a process before this one left, with who had it.
+    fn restored(&mut self, job: &str, target: &str, dispatched: &[&str]) {
+        let restored = RestoredClientJob {
+            request: self.request(job, target),
+            state: if dispatched.is_empty() { JobState::New } else { JobState::Dispatched },
+            dispatched: dispatched.iter().map(|worker| name(worker)).collect(),
+            started: vec![],
+            completed: vec![],
+            errors: vec![],
+        };
+        self.client.restore(self.now, restored);
+        self.drain();
+    }
+
+    /// As [`Bench::handed_on`], of a broker that had the first POST.
+    fn whole(&mut self, job: &str, reached: &[&str], holders: &[&str]) -> Did {
+        let body = json!({"workers": reached, "uuid": job, "target": "x", "status": "DISPATCHED", "service": "s", "fabric": 1,
+            "holders": holders, "whole": true});
+        self.reply("0x05", job, "202", body)
+    }
+}
+
+#[test]
+fn a_job_of_a_process_before_ends_at_once_where_the_broker_knows_that_nobody_has_it() {
+    let mut bench = Bench::new();
+    for target in ["any", "all", "a", r#"["a","b"]"#] {
+        bench.restored("1", target, &[]);
+        bench.cancel("1", TEXT);
+        let outcome = bench.whole("1", &[], &[]).outcome.expect("the end");
+        assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]), "{target}");
+        assert_eq!((outcome.missing.len(), bench.client.unfinished()), (0, 0), "{target}");
+    }
+    // Not where a worker has shown that it has it.
+    bench.restored("2", "all", &[]);
+    bench.accepted("2", "a");
+    bench.cancel("2", TEXT);
+    assert!(bench.whole("2", &[], &[]).outcome.is_none());
+}
+
+#[test]
+fn workers_that_were_waited_for_and_never_got_the_job_need_not_confirm_its_end() {
+    let mut bench = Bench::new();
+    bench.restored("1", r#"["a","b"]"#, &["a", "b"]);
+    bench.cancel("1", TEXT);
+    assert!(bench.whole("1", &["a"], &["a"]).outcome.is_none());
+    let outcome = bench.reply("0x05", "1", "404", not_found("a")).outcome.expect("the end");
+    assert_eq!(outcome.missing, [(name("a"), Lost::Cancelled), (name("b"), Lost::Cancelled)]);
+}
+
+#[test]
+fn a_job_that_the_broker_says_is_cancelled_is_cancelled_by_its_client() {
+    let refused = json!({"workers":null,"uuid":"1","target":"any","status":"CANCELLED","service":"s","errors":[TEXT],
+        "error": TEXT});
+    // Nobody has it: it waits.
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "any");
+    request.waits = true;
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    let nobody = json!({"workers":null,"uuid":"1","target":"any","status":"FAILED","service":"s","errors":["nobody"]});
+    bench.reply("0x05", "1", "400", nobody);
+    assert!(bench.reply("0x05", "1", "400", refused.clone()).outcome.is_none(), "it is written down first");
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    let outcome = bench.drain().outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]));
+    // One that has it is told as of any cancellation.
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a"]);
+    bench.reply("0x05", "1", "400", refused);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    assert_eq!(bench.drain().sent, [delete(r#"["a"]"#)]);
+}
+
+#[test]
+fn only_the_first_post_of_a_job_looks_like_one() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    let sent = bench.after(2.0).sent;
+    assert!(sent[0].0 == Command::Post && sent[0].2.contains(r#""again":true"#), "{sent:?}");
+    bench.restored("2", "all", &[]);
+    bench.client.timeout(bench.now);
+    bench.restored("3", "all", &[]);
+    let sent = bench.after(2.0).sent;
+    assert!(
+        sent.iter().filter(|sent| sent.0 == Command::Post).all(|sent| sent.2.contains(r#""again":true"#)),
+        "{sent:?}"
+    );
 }

@@ -172,12 +172,38 @@ fn a_worker_that_denies_a_job_after_a_round_is_taken_at_its_word() {
 }
 
 #[test]
+fn a_worker_whose_connection_is_being_made_anew_gets_the_job_when_it_is_back() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    let mut body = run("1", "all", &["a"], 1, false);
+    body["unreached"] = json!(["b"]);
+    bench.reply("0x05", "1", "202", body.clone());
+    assert!(bench.result("1", "a").outcome.is_none(), "b is waited for");
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Get);
+    let sent = bench.reply("0x05", "1", "404", unknown("1", "b")).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, r#"["b"]"#));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // The only one that it is for.
+    bench.posted("2", "b");
+    let mut refused = refused("2", true);
+    refused["target"] = "b".into();
+    assert!(bench.reply("0x05", "2", "400", refused).outcome.is_none());
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
+}
+
+#[test]
 fn a_worker_that_could_not_be_reached_is_named_at_the_end() {
     let mut bench = Bench::new();
     bench.posted("1", "all");
-    let body = json!({"workers":["a"],"uuid":"1","target":"all","status":"DISPATCHED","service":"s","unreached":["b"]});
+    let mut body = run("1", "all", &["a"], 1, false);
+    body["unreached"] = json!(["b"]);
     bench.reply("0x05", "1", "202", body);
-    let outcome = bench.result("1", "a").outcome.expect("the end");
+    bench.result("1", "a");
+    bench.after(1.0);
+    // It was found gone, and does not come back.
+    let mut gone = refused("1", false);
+    gone["target"] = r#"["b"]"#.into();
+    let outcome = bench.reply("0x05", "1", "400", gone).outcome.expect("the end");
     assert_eq!((outcome.state, outcome.missing), (JobState::Failed, vec![(name("b"), Lost::Unreached)]));
     assert!(outcome.errors[0].contains("could not reach"), "{:?}", outcome.errors);
 }

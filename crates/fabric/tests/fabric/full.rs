@@ -1,0 +1,147 @@
+//! What a worker says of its jobs while its disk is full.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use norfab_jobs::{
+    MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
+    WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore,
+};
+use norfab_protocol::JobId;
+use norfab_protocol::frame::Status;
+use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
+use norfab_service::{NoInput, Task, TaskContext};
+use norfab_transport::RouterLink;
+use serde_json::json;
+
+use crate::decision::{Bench, service};
+use crate::support::runtime;
+
+/// What a test does to a store, and sees of it.
+#[derive(Default)]
+struct Switches {
+    full: AtomicBool,
+    ended: AtomicUsize,
+}
+
+struct Switched(MemoryWorkerStore, Arc<Switches>);
+
+impl Store for Switched {
+    type Operation = WorkerOperation;
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
+        if self.1.full.load(Ordering::SeqCst) {
+            return Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") });
+        }
+        let ends = operations.iter().filter(|one| matches!(one, WorkerOperation::Finish { .. })).count();
+        self.1.ended.fetch_add(ends, Ordering::SeqCst);
+        self.0.apply(operations)
+    }
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.0.prune(retention, now)
+    }
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        self.0.tidy()
+    }
+    fn set_aside(&self) -> Option<&SetAside> {
+        self.0.set_aside()
+    }
+}
+
+impl WorkerStore for Switched {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        self.0.unfinished(after, limit)
+    }
+    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
+        self.0.job(id)
+    }
+    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
+        self.0.result(id)
+    }
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        self.0.known(ids)
+    }
+    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
+        self.0.list(filter)
+    }
+    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
+        self.0.statistics()
+    }
+}
+
+/// A worker whose disk is full when so many of its tasks have begun; each returns so many bytes then.
+fn bench(switches: &Arc<Switches>, tasks: usize, bytes: usize) -> Bench {
+    let begun = Arc::new(tokio::sync::Barrier::new(tasks));
+    let of_task = Arc::clone(switches);
+    let task = Task::new("t", "Fills the disk.", move |_: TaskContext, NoInput {}| {
+        let (begun, switches) = (Arc::clone(&begun), Arc::clone(&of_task));
+        async move {
+            begun.wait().await;
+            switches.full.store(true, Ordering::SeqCst);
+            Ok(json!("x".repeat(bytes)))
+        }
+    });
+    let of_store = Arc::clone(switches);
+    let mut bench = Bench::with(service(task), |options| {
+        options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+    });
+    bench.expect_ready();
+    bench
+}
+
+fn tell(bench: &mut Bench, command: impl Fn(Delivery) -> BrokerToWorker, job: &str) {
+    let delivery = Delivery {
+        client: norfab_protocol::Identity::parse("c").expect("a name"),
+        job: JobId::parse(job).expect("a name"),
+        body: json!({ "task": "t" }).to_string().into(),
+    };
+    bench.router.try_send(b"w1", &command(delivery).encode()).expect("room");
+}
+
+fn next_status(bench: &mut Bench) -> Status {
+    loop {
+        if let WorkerMessage::Response(reply) = bench.next() {
+            return reply.status;
+        }
+    }
+}
+
+#[test]
+fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_again() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = bench(&switches, 1, 10);
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
+        for again in [BrokerToWorker::Get, BrokerToWorker::Post, BrokerToWorker::Delete] {
+            tell(&mut bench, again, "1");
+            assert_eq!(next_status(&mut bench), Status::OK, "nothing else is known of it in the database");
+        }
+        assert_eq!(switches.ended.load(Ordering::SeqCst), 0);
+        switches.full.store(false, Ordering::SeqCst);
+        crate::support::eventually("it is stored by itself", async || switches.ended.load(Ordering::SeqCst) == 1).await;
+        tell(&mut bench, BrokerToWorker::Get, "1");
+        assert_eq!(next_status(&mut bench), Status::OK);
+    });
+}
+
+#[test]
+fn of_a_job_whose_end_is_in_no_database_and_not_in_memory_nobody_is_told_that_it_runs() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = bench(&switches, 2, 40 << 20);
+        for job in ["1", "2"] {
+            bench.post(job, "t");
+        }
+        let answers = [(); 4].map(|()| next_status(&mut bench));
+        assert_eq!(answers.iter().filter(|status| **status == Status::OK).count(), 2, "{answers:?}");
+        // One of them is kept, the other one is more than the bound. What is looked up is answered in order.
+        for job in ["1", "2", "unknown"] {
+            tell(&mut bench, BrokerToWorker::Get, job);
+        }
+        let answers = [(); 2].map(|()| next_status(&mut bench));
+        assert_eq!(answers, [Status::OK, Status::NOT_FOUND]);
+    });
+}

@@ -1,0 +1,65 @@
+//! Bounded memories of jobs, the oldest forgotten first.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::name::{Identity, JobId};
+
+/// What is remembered of the last jobs that it was told of. A job is known by its client and its id: two clients may use one id.
+#[derive(Debug)]
+pub(crate) struct Recent<What> {
+    max: usize,
+    jobs: HashMap<(Identity, JobId), What>,
+    /// The first that came is the first to go. Those that were taken out leave their place until then.
+    order: VecDeque<(Identity, JobId)>,
+}
+
+impl<What> Recent<What> {
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, jobs: HashMap::new(), order: VecDeque::new() }
+    }
+
+    pub(crate) fn get(&self, client: &Identity, job: &JobId) -> Option<&What> {
+        self.jobs.get(&(client.clone(), job.clone()))
+    }
+
+    /// Remembers; what is remembered of the job already stays.
+    pub(crate) fn insert(&mut self, client: &Identity, job: &JobId, what: What) {
+        let key = (client.clone(), job.clone());
+        if self.jobs.contains_key(&key) {
+            return;
+        }
+        self.order.push_back(key.clone());
+        self.jobs.insert(key, what);
+        while self.order.len() > self.max {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.jobs.remove(&oldest);
+        }
+    }
+
+    /// Forgets a job; whether it was known.
+    pub(crate) fn remove(&mut self, client: &Identity, job: &JobId) -> bool {
+        self.jobs.remove(&(client.clone(), job.clone())).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_are_remembered_than_the_bound_says_and_the_oldest_go() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = |text: &str| JobId::parse(text).expect("a name");
+        let mut recent = Recent::new(2);
+        for (number, id) in ["1", "2", "1", "3"].into_iter().enumerate() {
+            recent.insert(&name("c"), &job(id), number);
+        }
+        let known = ["1", "2", "3"].map(|id| recent.get(&name("c"), &job(id)).copied());
+        assert_eq!(known, [None, Some(1), Some(3)]);
+        assert!(recent.remove(&name("c"), &job("2")) && !recent.remove(&name("other"), &job("3")));
+        for id in ["4", "5", "6"] {
+            recent.insert(&name("c"), &job(id), 9);
+        }
+        assert_eq!((recent.jobs.len(), recent.order.len()), (2, 2));
+    }
+}
