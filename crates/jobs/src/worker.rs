@@ -1,5 +1,6 @@
 //! What a worker stores: the jobs it accepted, what they returned, and events.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -197,6 +198,10 @@ pub trait WorkerStore: Store<Operation = WorkerOperation> {
 
     /// A job without body, and what it returned: all that a GET needs.
     fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError>;
+
+    /// Which of these jobs are there, whatever their states: all that a question about many needs. A job of which not all could be
+    /// written yet is.
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError>;
 
     /// Jobs without bodies, the last stored first.
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError>;

@@ -444,6 +444,11 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
         }
     }
 
+    /// Whether somebody waits for the thread.
+    fn is_urgent(&self) -> bool {
+        self.lock().is_urgent()
+    }
+
     /// Sleeps until somebody wakes the thread; `true`: the time is over.
     fn sleep<'a>(
         &self,

@@ -231,6 +231,20 @@ fn retention_never_takes_unfinished_jobs() {
 }
 
 #[test]
+fn of_many_jobs_those_that_are_there_are_known_in_whatever_state() {
+    on_each(|store| {
+        store_all(
+            store,
+            &[worker_insert(1), worker_insert(2), finish(2, WorkerState::Completed, b"{}"), worker_insert(4)],
+        );
+        let asked: Vec<_> = (0..1000).map(id).collect();
+        let known = store.known(&asked).expect("a query");
+        assert_eq!(known, [id(1), id(2), id(4)].into());
+        assert!(store.known(&[]).expect("a query").is_empty());
+    });
+}
+
+#[test]
 fn a_start_is_written_although_a_change_that_would_replace_it_is_refused() {
     on_each(|store| {
         store_all(store, &[worker_insert(1)]);

@@ -1,21 +1,28 @@
 //! Standard output carries data, standard error everything else.
 
+mod document;
+
 use std::borrow::Cow;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
 
 use comfy_table::{ContentArrangement, Table, presets};
 use norfab_fabric::client::{JobReport, WorkerReport};
 use norfab_protocol::body::{Event, Resource};
 use norfab_protocol::client::{JobState, Lost};
-use norfab_protocol::{Identity, TaskResult};
-use serde_json::{Map, Value, json};
+use norfab_protocol::{Identity, ResultView};
+use serde_json::Value;
+
+use document::Document;
 
 use crate::exit::Failure;
 
 /// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
-    let written = write_line(&mut std::io::stdout().lock(), text);
+    keep_error(write_line(&mut std::io::stdout().lock(), text));
+}
+
+fn keep_error(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe
     {
@@ -109,18 +116,22 @@ pub fn failure(failure: &Failure) {
 /// JSON in which control characters are escaped that its grammar allows but terminals obey: those from 127 to 159. They can
 /// only stand in texts.
 pub fn plain_json(text: String) -> String {
-    let steers = |character: char| matches!(character, '\u{7f}'..='\u{9f}');
-    if !text.contains(steers) {
+    if !text.contains(steers_in_json) {
         return text;
     }
     text.chars().fold(String::with_capacity(text.len()), |mut plain, character| {
-        if steers(character) {
+        if steers_in_json(character) {
             plain.push_str(&format!("\\u{:04x}", u32::from(character)));
         } else {
             plain.push(character);
         }
         plain
     })
+}
+
+/// Terminals obey it, and the grammar of JSON allows it as it is.
+fn steers_in_json(character: char) -> bool {
+    matches!(character, '\u{7f}'..='\u{9f}')
 }
 
 /// Blanks between two columns.
@@ -232,35 +243,14 @@ pub fn names(names: &[Identity]) -> String {
 
 /// What a job returned, as one document.
 pub fn report_document(service: &str, task: &str, report: &JobReport) -> Value {
-    let results: Map<String, Value> =
-        report.results().iter().map(|(worker, result)| (worker.to_string(), result_document(result))).collect();
-    json!({
-        "uuid": report.id,
-        "service": service,
-        "task": task,
-        "status": state(report.state),
-        "errors": report.errors,
-        "results": results,
-    })
+    serde_json::to_value(Document::new(service, task, report)).expect("what can be written has been read before")
 }
 
-/// The same on standard output, with what went wrong.
+/// The same on standard output, without a copy of what workers returned, with what went wrong.
 pub fn report(service: &str, task: &str, report: &JobReport, failure: Option<&Failure>) {
-    let mut document = report_document(service, task, report);
-    if let Some(failure) = failure {
-        failure.put_into(&mut document);
-    }
-    json(&document);
-}
-
-/// A result as it is; one that is nested too deeply for a document has its JSON as text.
-fn result_document(result: &TaskResult) -> Value {
-    serde_json::to_value(result).unwrap_or_else(|_| {
-        let text = Value::from(result.result.get());
-        let mut document = json!(TaskResult { result: TaskResult::default().result, ..result.clone() });
-        document["result"] = text;
-        document
-    })
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written = Document::new(service, task, report).with(failure).write(&mut out);
+    keep_error(written.and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()));
 }
 
 /// What is to be said on standard error of a worker's result.
@@ -277,7 +267,7 @@ pub enum Said {
 /// What workers returned, for people. What is for standard error comes back.
 pub fn results(report: &JobReport) -> Vec<Said> {
     let mut said = Vec::new();
-    for (worker, result) in report.results() {
+    for (worker, result) in report.views() {
         let value = result.value().unwrap_or_else(|| result.result.get().into());
         if !(result.failed && value.is_null()) {
             line(&format!("{worker}:"));
@@ -285,10 +275,10 @@ pub fn results(report: &JobReport) -> Vec<Said> {
         }
         let lines = result.messages.iter().flat_map(|message| message.lines());
         said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
-        match report.workers.get(&worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(&worker))),
-            _ if result.failed => said.push(Said::Error(with_errors(&worker, " failed", &result))),
-            _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(&worker, "", &result))),
+        match report.workers.get(worker) {
+            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(worker))),
+            _ if result.failed => said.push(Said::Error(with_errors(worker, " failed", &result))),
+            _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(worker, "", &result))),
             _ => {}
         }
     }
@@ -298,10 +288,10 @@ pub fn results(report: &JobReport) -> Vec<Said> {
 /// What is said of each worker that failed or returned nothing, and the errors of all of them as they came.
 pub fn failures(report: &JobReport) -> (Vec<String>, Vec<String>) {
     let (mut texts, mut errors) = (Vec::new(), Vec::new());
-    for (worker, result) in report.results().into_iter().filter(|(_, result)| result.failed) {
-        texts.push(match report.workers.get(&worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => late(&worker),
-            _ => with_errors(&worker, " failed", &result),
+    for (worker, result) in report.views().into_iter().filter(|(_, result)| result.failed) {
+        texts.push(match report.workers.get(worker) {
+            Some(WorkerReport::Missing(Lost::Expired)) => late(worker),
+            _ => with_errors(worker, " failed", &result),
         });
         errors.extend(result.errors);
     }
@@ -313,7 +303,7 @@ fn late(worker: &Identity) -> String {
 }
 
 /// What happened to a worker's task, and its errors.
-fn with_errors(worker: &Identity, happened: &str, result: &TaskResult) -> String {
+fn with_errors(worker: &Identity, happened: &str, result: &ResultView<'_>) -> String {
     let lines: Vec<_> = result.errors.iter().flat_map(|error| error.lines()).map(printable).collect();
     match &lines[..] {
         [] => format!("worker {worker}{happened} and gives no reason"),
@@ -340,6 +330,8 @@ pub fn state(state: JobState) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -371,7 +363,7 @@ mod tests {
     fn several_lines_of_an_error_stay_together() {
         let worker = Identity::parse("w1").expect("a name");
         let of = |errors: &[&str]| {
-            let mut result = TaskResult::failed(norfab_protocol::ResultStatus::Error, "");
+            let mut result = ResultView::failed(norfab_protocol::ResultStatus::Error, "");
             result.errors = errors.iter().map(|error| (*error).to_owned()).collect();
             with_errors(&worker, " failed", &result)
         };

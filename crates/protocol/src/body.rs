@@ -1,5 +1,6 @@
 //! The JSON documents inside messages, as types whose fields stand in the order of the wire.
 
+mod asked;
 mod cancellation;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use asked::{JOBS_ASKED_MAX, JobsAsked, StateReply};
 pub use cancellation::{
     CANCEL_TEXT_BYTES_MAX, CANCELLATION_KEY, CANCELLED_WORD, CancelBody, bounded_cancel_text, cancel_text,
 };
@@ -221,25 +223,6 @@ pub struct Accepted {
     pub fabric: Option<u32>,
 }
 
-/// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StateReply {
-    /// Which worker.
-    pub worker: Identity,
-    /// Which job.
-    pub uuid: JobId,
-    /// Its service.
-    pub service: ServiceName,
-    /// `STARTED`, `PENDING`, `JOB NOT FOUND`, `UNKNOWN STATUS: x`, `REFUSED`.
-    pub status: String,
-    /// Why, for refusals: the key that Python clients look at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Ours, for refusals: another worker, or this one later, may take the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<bool>,
-}
-
 /// Body of 102: the job waits for input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Waiting {
@@ -309,6 +292,10 @@ pub enum PutBody {
     /// Credit.
     Credit(StreamCredit),
 }
+
+/// The key in an event's extras that says that progress events of the job were dropped on the way. Its value is an object with
+/// `count`.
+pub const MISSED_KEY: &str = "missed_events";
 
 /// What an event is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -444,6 +431,11 @@ impl Event {
         self.extras.as_ref()?.get("input_response")?.get("input_id")?.as_str()
     }
 
+    /// In the word of a broker that progress events were dropped: how many.
+    pub fn missed(&self) -> Option<u64> {
+        self.extras.as_ref()?.get(MISSED_KEY)?.get("count")?.as_u64()
+    }
+
     /// In the event that a job was cancelled: who wanted that, when and why.
     pub fn cancellation(&self) -> Option<&str> {
         self.extras.as_ref()?.get(CANCELLATION_KEY)?.get("text")?.as_str()
@@ -513,6 +505,11 @@ pub fn check_job_request(bytes: &[u8]) -> Result<Poster, DecodeError> {
     let keys: Keys = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
     let fabric = keys.fabric.is_some();
     Ok(Poster { fabric, first: fabric && keys.again.is_none() })
+}
+
+/// As [`check_object`], and reads of it what `Part` names.
+pub fn check_and_read<Part: DeserializeOwned>(bytes: &[u8]) -> Result<Part, DecodeError> {
+    serde_json::from_str(object_text(bytes)?).map_err(|error| not_an_object(error.to_string()))
 }
 
 /// As [`check_object`], as far as is cheap to say: see [`CHECKED_BYTES_MAX`].

@@ -25,5 +25,5 @@ pub mod worker;
 pub use body::{Event, EventType, JobRequestBody, Severity};
 pub use keepalive::{Keepalive, KeepaliveConfig};
 pub use name::{Identity, JobId, NameError, ServiceName, TaskName};
-pub use result::{ResultStatus, TaskResult};
+pub use result::{ResultStatus, ResultView, TaskResult};
 pub use target::Target;

@@ -27,13 +27,20 @@ pub enum ResultStatus {
     Timeout,
 }
 
-/// The result of a task on one worker. `result` is kept as the JSON text that it is on the wire, so that a large one is
+/// The result of a task on one worker. The value is kept as the JSON text that it is on the wire, so that a large one is
 /// written once and copied, never rebuilt.
+pub type TaskResult = ResultOf<Box<RawValue>>;
+
+/// A result whose value lies in the JSON text that it was read from: to look at a large one without a copy.
+pub type ResultView<'a> = ResultOf<&'a RawValue>;
+
+/// A result with a value of a certain kind: [`TaskResult`], [`ResultView`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct TaskResult {
+#[serde(bound(deserialize = "Held: HeldValue + Deserialize<'de>"))]
+pub struct ResultOf<Held> {
     /// What the task returned: any JSON.
-    #[serde(default = "null")]
-    pub result: Box<RawValue>,
+    #[serde(default = "HeldValue::null")]
+    pub result: Held,
     /// Whether it failed.
     #[serde(default)]
     pub failed: bool,
@@ -75,14 +82,39 @@ pub struct TaskResult {
     pub dry_run: bool,
 }
 
-fn null() -> Box<RawValue> {
-    RawValue::NULL.to_owned()
+/// How a result holds its value.
+pub trait HeldValue {
+    /// No value.
+    fn null() -> Self;
+
+    /// The JSON text.
+    fn text(&self) -> &str;
 }
 
-impl Default for TaskResult {
+impl HeldValue for Box<RawValue> {
+    fn null() -> Self {
+        RawValue::NULL.to_owned()
+    }
+
+    fn text(&self) -> &str {
+        self.get()
+    }
+}
+
+impl HeldValue for &RawValue {
+    fn null() -> Self {
+        RawValue::NULL
+    }
+
+    fn text(&self) -> &str {
+        self.get()
+    }
+}
+
+impl<Held: HeldValue> Default for ResultOf<Held> {
     fn default() -> Self {
         Self {
-            result: null(),
+            result: Held::null(),
             failed: false,
             errors: Vec::new(),
             task: None,
@@ -109,7 +141,9 @@ impl TaskResult {
             ..Self::default()
         })
     }
+}
 
+impl<Held: HeldValue> ResultOf<Held> {
     /// A result that says why there is none.
     pub fn failed(status: ResultStatus, error: impl Into<String>) -> Self {
         Self { failed: true, errors: vec![error.into()], status: Some(status), ..Self::default() }
@@ -117,7 +151,36 @@ impl TaskResult {
 
     /// The value, read as JSON. `None` where it is too deep for the reader.
     pub fn value(&self) -> Option<serde_json::Value> {
-        serde_json::from_str(self.result.get()).ok()
+        serde_json::from_str(self.result.text()).ok()
+    }
+}
+
+impl<Held> ResultOf<Held> {
+    /// The same with another value.
+    pub fn map_value<Other>(self, other: impl FnOnce(Held) -> Other) -> ResultOf<Other> {
+        ResultOf {
+            result: other(self.result),
+            failed: self.failed,
+            errors: self.errors,
+            task: self.task,
+            messages: self.messages,
+            juuid: self.juuid,
+            resources: self.resources,
+            resources_failed: self.resources_failed,
+            status: self.status,
+            task_started: self.task_started,
+            task_completed: self.task_completed,
+            service: self.service,
+            diff: self.diff,
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+impl ResultView<'_> {
+    /// A copy that needs nothing else.
+    pub fn to_owned(self) -> TaskResult {
+        self.map_value(RawValue::to_owned)
     }
 }
 
@@ -132,5 +195,19 @@ mod tests {
             text,
             r#"{"result":null,"failed":false,"errors":[],"task":null,"messages":[],"juuid":null,"resources":[],"resources_failed":[],"status":null,"task_started":null,"task_completed":null,"service":null,"diff":null,"dry_run":false}"#
         );
+    }
+
+    #[test]
+    fn a_view_of_a_result_has_its_value_where_the_text_is() {
+        let text = r#"{"result":{"a": [1]},"failed":true,"errors":["e"]}"#;
+        let view: ResultView<'_> = serde_json::from_str(text).expect("a result");
+        assert_eq!(view.result.get().as_ptr(), text[10..].as_ptr());
+        let owned = view.to_owned();
+        assert_eq!(
+            (owned.result.get(), owned.failed, &owned.errors[..]),
+            (r#"{"a": [1]}"#, true, &["e".to_owned()][..])
+        );
+        let none: ResultView<'_> = serde_json::from_str("{}").expect("a result");
+        assert_eq!(none.result.get(), "null");
     }
 }

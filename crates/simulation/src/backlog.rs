@@ -19,7 +19,8 @@ impl World {
         client.process += 1;
         client.alive_since = now;
         (client.steady, client.began, client.last_number) = (client.clock, wall, client.rows.last_number());
-        let mut machine = Client::new(ClientConfig::default());
+        let seed = (index as u64) << 32 | client.process;
+        let mut machine = Client::new(ClientConfig { seed, ..ClientConfig::default() });
         machine.disconnected();
         client.machine = Some(machine);
         client.backlog = Backlog::new(bounds);

@@ -111,7 +111,7 @@ impl World {
             match output {
                 BrokerOutput::Send(outgoing) => match outgoing.purpose {
                     Purpose::Dispatched if self.random.bool() => self.broker.held.push(outgoing),
-                    Purpose::Dispatched | Purpose::Relay | Purpose::Reply => {
+                    Purpose::Dispatched | Purpose::Relay | Purpose::Progress | Purpose::Missed | Purpose::Reply => {
                         self.broker_releases();
                         self.broker_sends(outgoing);
                     }
@@ -144,8 +144,7 @@ impl World {
     }
 
     fn broker_sends(&mut self, outgoing: Outgoing) {
-        let Outgoing { to, frames, purpose, .. } = outgoing;
-        let peer = self.peers.get(&to).copied();
+        let peer = self.peers.get(&outgoing.to).copied();
         let up = peer.is_some_and(|peer| self.wire(peer).up);
         let faulty = self.agenda.elapsed() < FAULTS_UNTIL;
         let full = faulty && self.random.u32(..1000) < self.scenario.full_per_mille;
@@ -159,11 +158,12 @@ impl World {
                 self.watch.disturbed(self.agenda.now());
             }
             if let Some(machine) = &mut self.broker.machine {
-                machine.undeliverable(&to, purpose, reason);
+                machine.undeliverable(&outgoing, reason);
             }
             return;
         }
         let Some(peer) = peer else { return };
+        let Outgoing { to, frames, .. } = outgoing;
         if let Ok(BrokerToWorker::Post(delivery)) = BrokerToWorker::decode(&frames) {
             self.watch.posted(&delivery.job, &to);
         }

@@ -105,6 +105,9 @@ pub struct Scenario {
     pub full_per_mille: u32,
     /// How often of 1,000 a worker's store cannot write down that a job starts.
     pub unwritten_starts_per_mille: u32,
+    /// Whether the last worker takes a question about many jobs for one about a job that it does not know, as workers of Python NorFab
+    /// do.
+    pub last_is_plain: bool,
     /// How often of 10,000 a process ends between two of its outputs, or between two of its messages.
     pub strikes_per_10000: u32,
     /// Whether that happens to the broker, too.
@@ -203,6 +206,9 @@ impl Scenario {
                 faults.push((at, fault));
             }
         }
+        if random.u8(..8) == 0 {
+            doubt_many(random, &mut jobs, &mut faults);
+        }
         // Small enough that jobs wait in most seeds, and room for a page beside what is there.
         let page_jobs = random.usize(1..=3);
         let page_bytes = random.usize(50..=300);
@@ -225,6 +231,7 @@ impl Scenario {
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
+            last_is_plain: random.u8(..4) == 0,
             strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
             strikes_broker: random.bool(),
         }
@@ -238,6 +245,19 @@ impl Scenario {
 
 fn someone(random: &mut fastrand::Rng, clients: usize, workers: usize) -> (Role, usize) {
     if random.bool() { (Role::Client, random.usize(..clients)) } else { (Role::Worker, random.usize(..workers)) }
+}
+
+/// Most jobs are for any worker, come at one time, and the broker ends before it said who has them.
+fn doubt_many(random: &mut fastrand::Rng, jobs: &mut [PlannedJob], faults: &mut Vec<(Duration, Fault)>) {
+    let at = up_to(random, SUBMITTED_UNTIL);
+    for job in jobs {
+        if random.u8(..4) > 0 {
+            job.target = Target::Any;
+            job.at = at + up_to(random, Duration::from_millis(200));
+        }
+    }
+    let away = up_to(random, Duration::from_secs(10));
+    faults.push((at + up_to(random, Duration::from_millis(400)), Fault::CrashBroker(away)));
 }
 
 /// A random time, shorter ones more often.

@@ -72,6 +72,8 @@ pub enum WorkerItem {
     Apply(WorkerStoreOperation, Option<WorkerToken>),
     /// Look up.
     Load(JobId, Identity, Asked),
+    /// Look up which of these are there, for a question.
+    LookUp(Vec<JobId>, JobId, Identity),
 }
 
 /// A worker's row.

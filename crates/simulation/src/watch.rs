@@ -69,6 +69,8 @@ pub struct Counts {
     pub strikes: u64,
     /// Messages that arrived.
     pub messages: u64,
+    /// Questions about many jobs that a worker answered.
+    pub questions: u64,
 }
 
 impl Counts {
@@ -83,6 +85,7 @@ impl Counts {
         self.strikes += other.strikes;
         self.waited += other.waited;
         self.messages += other.messages;
+        self.questions += other.questions;
     }
 }
 
@@ -91,9 +94,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults and {} ends between two outputs, {} messages, {} tasks begun; jobs: {} waited on disks,  {completed} \
-             completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.strikes, self.messages, self.starts, self.waited, self.cancellations
+            "{} faults and {} ends between two outputs, {} messages, {} answers about many jobs, {} tasks begun; jobs: {} waited on \
+             disks, {completed} completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
+            self.faults, self.strikes, self.messages, self.questions, self.starts, self.waited, self.cancellations
         )
     }
 }

@@ -1,12 +1,12 @@
 //! A worker, its store, and its tasks.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use norfab_protocol::body::{self, EventStatus, InputRequest, PutBody, Resource};
 use norfab_protocol::frame::Frames;
-use norfab_protocol::message::WorkerMessage;
+use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
     Abandoned, Asked, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
@@ -45,6 +45,7 @@ pub enum Step {
 /// What a worker's writer answers.
 enum Confirmed {
     Loaded(JobId, Identity, Asked, Option<LoadedJob>),
+    LookedUp(JobId, Identity, Vec<JobId>, HashSet<JobId>),
     Stored(WorkerToken, Result<(), StoreFailure>),
 }
 
@@ -161,6 +162,16 @@ fn event(identity: &Identity, job: &JobId, kind: EventType, extras: Option<serde
     })
 }
 
+/// A question about many jobs as one who does not know such questions reads it.
+fn without_jobs(frames: Frames) -> Frames {
+    match BrokerToWorker::decode(&frames) {
+        Ok(BrokerToWorker::Get(delivery)) => {
+            BrokerToWorker::Get(Delivery { body: Bytes::from_static(b"{}"), ..delivery }).encode()
+        }
+        _ => frames,
+    }
+}
+
 impl World {
     pub(crate) fn start_worker(&mut self, index: usize) {
         let now = self.agenda.now();
@@ -262,6 +273,8 @@ impl World {
         if worker.frozen_until.is_some() {
             worker.inbox.push_back(frames);
         } else if let Some(machine) = &mut worker.machine {
+            let is_plain = self.scenario.last_is_plain && index + 1 == self.scenario.workers;
+            let frames = if is_plain { without_jobs(frames) } else { frames };
             machine.message(now, &frames);
             self.drain_worker(index);
         }
@@ -296,6 +309,11 @@ impl World {
                         row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
                     confirmed.push(Confirmed::Loaded(job, client, asked, loaded));
                 }
+                WorkerItem::LookUp(jobs, question, client) => {
+                    self.watch.counts.questions += 1;
+                    let stored = jobs.iter().filter(|job| worker.rows.0.contains_key(*job)).cloned().collect();
+                    confirmed.push(Confirmed::LookedUp(question, client, jobs, stored));
+                }
                 WorkerItem::Apply(operation, token) => {
                     if self.plant == Some(Plant::ForgetDuplicates)
                         && let WorkerStoreOperation::Insert(new) = &operation
@@ -324,6 +342,9 @@ impl World {
             let Some(machine) = &mut self.workers[index].machine else { return };
             match confirmed {
                 Confirmed::Loaded(job, client, asked, loaded) => machine.loaded(job, client, asked, loaded),
+                Confirmed::LookedUp(question, client, jobs, stored) => {
+                    machine.looked_up(question, client, jobs, &stored);
+                }
                 Confirmed::Stored(token, outcome) => machine.stored(now, token, outcome),
             }
             self.drain_worker(index);
@@ -373,6 +394,9 @@ impl World {
                     }
                 }
                 WorkerOutput::Load { job, client, asked } => worker.writer.push(WorkerItem::Load(job, client, asked)),
+                WorkerOutput::LookUp { jobs, question, client } => {
+                    worker.writer.push(WorkerItem::LookUp(jobs, question, client));
+                }
                 WorkerOutput::Start(start) => self.start_task(index, start),
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");

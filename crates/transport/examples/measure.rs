@@ -25,6 +25,7 @@ fn main() -> Outcome {
         round_trips(encrypted, "one at a time", &message(200), 0)?;
         round_trips(encrypted, "1 MB results", &message(1_000_000), 1_000)?;
         round_trips(encrypted, "10 MB results", &message(10_000_000), 100)?;
+        behind(encrypted, 50_000_000)?;
     }
     Ok(())
 }
@@ -66,6 +67,61 @@ fn wake_up_latency() -> Outcome {
     producer.join().map_err(|_| "the producer panicked")?;
     latencies.sort();
     println!("wake-up: p50 {:?}, p99 {:?}", latencies[latencies.len() / 2], latencies[latencies.len() * 99 / 100]);
+    Ok(())
+}
+
+/// How long a short message is under way behind a large one, and one of another peer beside it.
+fn behind(encrypted: bool, bytes: usize) -> Outcome {
+    let keys = encrypted.then(KeyPair::generate);
+    let context = Context::new();
+    let mut router =
+        Router::bind(&context, "tcp://127.0.0.1:0", RouterOptions { keys: keys.clone(), ..Default::default() })?;
+    let endpoint = router.endpoint();
+    let (began, sent) = mpsc::channel::<Instant>();
+    let sender = std::thread::spawn(move || -> Result<(), String> {
+        let context = Context::new();
+        let connect = |name: &[u8]| -> Result<Dealer, String> {
+            let keys = keys.as_ref().map(|keys| DealerKeys { own: KeyPair::generate(), broker: keys.public });
+            let options = DealerOptions { keys, ..Default::default() };
+            let mut dealer = Dealer::connect(&context, &endpoint, name, options).map_err(|error| error.to_string())?;
+            while dealer.next_status() != Some(LinkStatus::Connected) {
+                dealer.wait(None, false).map_err(|error| error.to_string())?;
+            }
+            Ok(dealer)
+        };
+        let (mut one, mut other) = (connect(b"one")?, connect(b"other")?);
+        let large = message(bytes);
+        for _ in 0..5 {
+            began.send(Instant::now()).map_err(|error| error.to_string())?;
+            one.try_send(&large).map_err(|error| error.to_string())?;
+            one.try_send(&message(200)).map_err(|error| error.to_string())?;
+            other.try_send(&message(200)).map_err(|error| error.to_string())?;
+            other.wait(Some(Duration::ZERO), false).map_err(|error| error.to_string())?;
+            let pause = Instant::now() + Duration::from_secs(1);
+            while let Some(left) = pause.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+                one.wait(Some(left), false).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    });
+    let (mut behind, mut beside, mut start) = (Vec::new(), Vec::new(), Instant::now());
+    while behind.len() < 5 || beside.len() < 5 {
+        router.wait(None)?;
+        while let Some(message) = router.try_receive()? {
+            start = sent.try_iter().last().unwrap_or(start);
+            let short = message.frames.last().is_some_and(|body| body.len() == 200);
+            match (short, &*message.peer) {
+                (true, b"one") => behind.push(start.elapsed()),
+                (true, _) => beside.push(start.elapsed()),
+                (false, _) => {}
+            }
+        }
+    }
+    sender.join().map_err(|_| "the sender panicked")??;
+    behind.sort();
+    beside.sort();
+    let kind = if encrypted { "curve" } else { "plain" };
+    println!("{kind}, a short message behind one of {bytes} bytes: {:?}, of another peer: {:?}", behind[2], beside[2]);
     Ok(())
 }
 

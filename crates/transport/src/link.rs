@@ -127,6 +127,11 @@ pub enum RefusedReason {
     OtherProtocol,
 }
 
+/// What of a queue may be taken by what may be dropped.
+pub(crate) const fn for_minor(queue: usize) -> usize {
+    queue - queue / 4
+}
+
 /// One socket with many peers: the broker's end.
 pub trait RouterLink: Send {
     /// Hands a message to a peer's queue, whole or not at all, without waiting.
@@ -134,6 +139,15 @@ pub trait RouterLink: Send {
     /// # Errors
     /// [`SendError::Unroutable`] if no peer of this name is connected, [`SendError::Full`] if its queue is full.
     fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError>;
+
+    /// As [`RouterLink::try_send`], for what may be dropped: it is refused when three quarters of the peer's queue are taken, so
+    /// that the rest is free for what may not be.
+    ///
+    /// # Errors
+    /// As [`RouterLink::try_send`].
+    fn try_send_minor(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        self.try_send(peer, frames)
+    }
 
     /// Takes the next message that came in, if there is one. Never waits. Call it until it says `None` (or a bound of the
     /// caller's is reached): that is cheaper than a `wait` per message.

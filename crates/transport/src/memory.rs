@@ -12,7 +12,7 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 
 use crate::error::{LinkError, SendError};
-use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason, RouterLink};
+use crate::link::{DealerLink, LinkStatus, Ready, Received, RefusedReason, RouterLink, for_minor};
 use crate::options::FRAMES_MAX;
 use crate::sleep::sleep;
 use crate::waker::Waker;
@@ -219,8 +219,13 @@ pub struct MemoryRouter {
     signal: Waker,
 }
 
-impl RouterLink for MemoryRouter {
-    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+impl MemoryRouter {
+    fn send_within(
+        &mut self,
+        peer: &[u8],
+        frames: &[Bytes],
+        bound: impl FnOnce(usize) -> usize,
+    ) -> Result<(), SendError> {
         if frames.is_empty() {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         }
@@ -229,12 +234,22 @@ impl RouterLink for MemoryRouter {
         let router = wires.routers.get_mut(&self.endpoint).ok_or(SendError::Closed)?;
         let id = router.peers.get(peer).ok_or(SendError::Unroutable)?;
         let dealer = wires.dealers.get_mut(id).ok_or(SendError::Unroutable)?;
-        if dealer.inbox.len() >= dealer.capacity {
+        if dealer.inbox.len() >= bound(dealer.capacity) {
             return Err(SendError::Full);
         }
         dealer.inbox.push_back(received(Bytes::new(), frames));
         dealer.signal.wake();
         Ok(())
+    }
+}
+
+impl RouterLink for MemoryRouter {
+    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        self.send_within(peer, frames, |capacity| capacity)
+    }
+
+    fn try_send_minor(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        self.send_within(peer, frames, for_minor)
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {

@@ -252,6 +252,28 @@ fn full_peer_is_told_and_has_room_again(world: &dyn World) {
     assert_eq!(rig.told(0).frames, frames(&["last"]));
 }
 
+fn what_may_be_dropped_leaves_room_for_what_may_not(world: &dyn World) {
+    let mut rig = Rig::with(world, &["slow"]);
+    rig.dealer(0).try_send(&frames(&["here"])).unwrap();
+    rig.heard();
+    let frame = Bytes::from(vec![1_u8; 1 << 20]);
+    let mut refused_since = None;
+    rig.until("no room for what may be dropped", |rig| {
+        match rig.router().try_send_minor(b"slow", std::slice::from_ref(&frame)) {
+            Ok(()) => refused_since = None,
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                refused_since = Some(refused_since.unwrap_or_else(Instant::now));
+            }
+        }
+        refused_since.filter(|since: &Instant| since.elapsed() > Duration::from_millis(200))
+    });
+    for _ in 0..SMALL_QUEUE / 4 {
+        rig.router().try_send(b"slow", &frames(&["x"])).unwrap();
+        assert_eq!(rig.router().try_send_minor(b"slow", &frames(&["y"])), Err(SendError::Full));
+    }
+}
+
 fn full_dealer_is_told_and_waited_for(world: &dyn World) {
     let mut rig = Rig::with(world, &["eager"]);
     let frame = Bytes::from(vec![1_u8; 1 << 20]);
@@ -435,6 +457,7 @@ macro_rules! contract {
             unknown_peer_is_unroutable,
             vanished_peer_becomes_unroutable,
             full_peer_is_told_and_has_room_again,
+            what_may_be_dropped_leaves_room_for_what_may_not,
             full_dealer_is_told_and_waited_for,
             newer_connection_takes_the_name_over,
             nothing_is_accepted_before_the_owner_knows_of_the_connection,

@@ -40,7 +40,7 @@ pub struct Figure {
     pub unit: &'static str,
     /// Which direction is better.
     pub better: Better,
-    /// Measures one side. Panics if that side does not do what is measured.
+    /// Measures one side. Panics if that side does not do what is measured; not a number where it cannot be measured.
     pub measure: fn(&Plan, Side) -> f64,
     /// Measures what libzmq alone needs, where that can be said.
     pub limit: Option<fn(&Plan) -> f64>,
@@ -92,7 +92,11 @@ impl Measured<'_> {
 
     /// One line of a table.
     pub fn text(&self) -> String {
-        let number = |value: Option<f64>| value.map_or_else(|| "failed".to_owned(), |value| rounded(value).to_string());
+        let number = |value: Option<f64>| match value {
+            None => "failed".to_owned(),
+            Some(value) if value.is_nan() => "-".to_owned(),
+            Some(value) => rounded(value).to_string(),
+        };
         let mut line = format!(
             "{:<24} ours {:>10}  python {:>10}  {:<7}",
             self.figure.name,

@@ -50,11 +50,19 @@ pub fn peak_megabytes(process: u32) -> f64 {
     status_kilobytes(process, "VmHWM:") / 1024.0
 }
 
+/// As [`peak_megabytes`]; `None` for a process that has ended.
+pub fn peak_if_running(process: u32) -> Option<f64> {
+    kilobytes_if_running(process, "VmHWM:").map(|kilobytes| kilobytes / 1024.0)
+}
+
 fn status_kilobytes(process: u32, key: &str) -> f64 {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kilobytes.expect("the kernel tells the resident memory") as f64
+    kilobytes_if_running(process, key).expect("the process runs, and the kernel tells its memory")
+}
+
+fn kilobytes_if_running(process: u32, key: &str) -> Option<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// How many of the machine's cores were busy, with everything that ran on it. Near the number of cores, wall-clock

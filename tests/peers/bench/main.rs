@@ -6,12 +6,14 @@
 mod backlog;
 mod figure;
 mod idle;
+mod large;
 mod load;
 mod machine;
 mod memory;
 mod restart;
 mod route;
 mod router;
+mod storm;
 
 use std::env;
 use std::panic;
@@ -58,6 +60,21 @@ const FIGURES: &[Figure] = &[
         measure: restart::until_workers_serve,
         limit: None,
     },
+    Figure { name: "storm_1000", unit: "s", better: Better::Lower, measure: storm::until_all_serve, limit: None },
+    Figure {
+        name: "storm_1000_busy",
+        unit: "s",
+        better: Better::Lower,
+        measure: storm::until_all_serve_with_many_jobs,
+        limit: None,
+    },
+    Figure {
+        name: "storm_1000_jobs",
+        unit: "s",
+        better: Better::Lower,
+        measure: storm::until_all_jobs_end,
+        limit: None,
+    },
     Figure { name: "idle_cpu_broker", unit: "ms/min", better: Better::Lower, measure: idle::broker_cpu, limit: None },
     Figure { name: "idle_cpu_worker", unit: "ms/min", better: Better::Lower, measure: idle::worker_cpu, limit: None },
     Figure { name: "idle_cpu_client", unit: "ms/min", better: Better::Lower, measure: idle::client_cpu, limit: None },
@@ -90,6 +107,76 @@ const FIGURES: &[Figure] = &[
         limit: None,
     },
     Figure { name: "backlog_rss", unit: "MB", better: Better::Lower, measure: backlog::resident, limit: None },
+    Figure {
+        name: "large_result_seconds",
+        unit: "s",
+        better: Better::Lower,
+        measure: large::text_seconds,
+        limit: None,
+    },
+    Figure {
+        name: "large_result_peak_worker",
+        unit: "MB",
+        better: Better::Lower,
+        measure: large::text_peak_worker,
+        limit: None,
+    },
+    Figure {
+        name: "large_result_peak_broker",
+        unit: "MB",
+        better: Better::Lower,
+        measure: large::text_peak_broker,
+        limit: None,
+    },
+    Figure {
+        name: "large_result_peak_client",
+        unit: "MB",
+        better: Better::Lower,
+        measure: large::text_peak_client,
+        limit: None,
+    },
+    Figure {
+        name: "large_table_seconds",
+        unit: "s",
+        better: Better::Lower,
+        measure: large::table_seconds,
+        limit: None,
+    },
+    Figure {
+        name: "large_table_peak_worker",
+        unit: "MB",
+        better: Better::Lower,
+        measure: large::table_peak_worker,
+        limit: None,
+    },
+    Figure {
+        name: "large_table_peak_command",
+        unit: "MB",
+        better: Better::Lower,
+        measure: large::table_peak_command,
+        limit: None,
+    },
+    Figure {
+        name: "slowest_behind_large",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_behind,
+        limit: None,
+    },
+    Figure {
+        name: "slowest_behind_large_plain",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_behind_plain,
+        limit: None,
+    },
+    Figure {
+        name: "slowest_beside_large",
+        unit: "ms",
+        better: Better::Lower,
+        measure: large::slowest_beside,
+        limit: None,
+    },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];
 

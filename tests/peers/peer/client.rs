@@ -175,9 +175,15 @@ impl Calls {
         while self.client.statistics().await?["unfinished_jobs"] != 0 && Instant::now() < end {
             sleep(Duration::from_millis(50)).await;
         }
-        let statistics = SqliteClientStore::open_beside(&self.database)?.statistics()?;
-        let states = statistics.jobs_by_state.into_iter().map(|(state, count)| (state.to_string(), count.into()));
-        Ok(Value::Object(states.collect()))
+        loop {
+            let states = SqliteClientStore::open_beside(&self.database)?.statistics()?.jobs_by_state;
+            // The client knows of an end a moment before its database does.
+            if states.keys().all(|state| state.is_final()) || Instant::now() >= end {
+                let states = states.into_iter().map(|(state, count)| (state.to_string(), count.into()));
+                return Ok(Value::Object(states.collect()));
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 
     async fn run_one_by_one(&self, arguments: &Value) -> Result<Value, Failure> {

@@ -9,7 +9,7 @@ use norfab_service::{
     BuiltinPolicy, Bytes, EventDraft, EventStatus, NoInput, Question, Service, ServiceName, Severity, Task,
     TaskContext, TaskError, TaskOutput,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// The service under a name.
@@ -25,6 +25,7 @@ pub fn service(name: ServiceName) -> Service {
         .task(Task::new("progress", "Send events of every kind.", progress))
         .task(Task::new("stream_bytes", "Stream raw bytes.", stream_bytes))
         .task(Task::blocking("big", "Return a table of about `mb` megabytes.", big))
+        .task(Task::blocking("text", "Return a text of about `mb` megabytes.", long_text))
         .with_builtin_tasks(BuiltinPolicy::default())
 }
 
@@ -175,12 +176,29 @@ struct Big {
     mb: usize,
 }
 
-fn big(_: TaskContext, input: Big) -> Result<Value, TaskError> {
-    let row = |index: usize| {
-        json!({
-            "interface": "GigabitEthernet0/0/1", "state": "up", "in": 1_234_567, "out": 7_654_321,
-            "descr": "x".repeat(20), "idx": index,
-        })
+#[derive(Serialize)]
+struct Row {
+    interface: &'static str,
+    state: &'static str,
+    #[serde(rename = "in")]
+    received: u32,
+    out: u32,
+    descr: &'static str,
+    idx: usize,
+}
+
+fn big(_: TaskContext, input: Big) -> Result<TaskOutput, TaskError> {
+    let row = |idx| Row {
+        interface: "GigabitEthernet0/0/1",
+        state: "up",
+        received: 1_234_567,
+        out: 7_654_321,
+        descr: "xxxxxxxxxxxxxxxxxxxx",
+        idx,
     };
-    Result::Ok((0..input.mb * 1_000_000 / 110).map(row).collect())
+    Result::Ok(TaskOutput::new((0..input.mb * 1_000_000 / 110).map(row).collect::<Vec<_>>()))
+}
+
+fn long_text(_: TaskContext, input: Big) -> Result<String, TaskError> {
+    Result::Ok("interface up\n".repeat(input.mb * 1_000_000 / 14))
 }

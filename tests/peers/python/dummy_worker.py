@@ -100,3 +100,8 @@ class DummyWorker(NFPWorker):
         """Return a table of about `mb` megabytes."""
         row = {"interface": "GigabitEthernet0/0/1", "state": "up", "in": 1234567, "out": 7654321, "descr": "x" * 20}
         return Result(result=[dict(row, idx=index) for index in range(mb * 1_000_000 // 110)])
+
+    @Task(fastapi={"methods": ["POST"]})
+    def text(self, mb: int) -> Result:
+        """Return a text of about `mb` megabytes."""
+        return Result(result="interface up\n" * (mb * 1_000_000 // 14))

@@ -203,7 +203,7 @@ impl Run {
                             self.release()?;
                         }
                     }
-                    Purpose::Relay | Purpose::Reply => {
+                    Purpose::Relay | Purpose::Progress | Purpose::Missed | Purpose::Reply => {
                         // It may be for somebody whose 202 is held, and that comes first.
                         self.release()?;
                         self.send(&outgoing)?;
@@ -229,13 +229,18 @@ impl Run {
 
     fn send(&mut self, outgoing: &Outgoing) -> Result<(), LinkError> {
         let Outgoing { to, frames, purpose, .. } = outgoing;
-        let reason = match self.link.try_send(to.as_str().as_bytes(), frames) {
+        let peer = to.as_str().as_bytes();
+        let sent = match purpose {
+            Purpose::Progress => self.link.try_send_minor(peer, frames),
+            _ => self.link.try_send(peer, frames),
+        };
+        let reason = match sent {
             Ok(()) => return Ok(()),
             Err(SendError::Unroutable | SendError::Closed) => Undelivered::Unroutable,
             Err(SendError::Full) => Undelivered::Full,
             Err(SendError::Failed(error)) => return Err(error),
         };
-        self.machine.undeliverable(to, *purpose, reason);
+        self.machine.undeliverable(outgoing, reason);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody,
 use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, ManagementFailure, Outcome};
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
-use norfab_protocol::{Identity, JobId, ResultStatus, ServiceName, TaskName, TaskResult};
+use norfab_protocol::{Identity, JobId, ResultStatus, ResultView, ServiceName, TaskName, TaskResult};
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
@@ -119,37 +119,42 @@ pub struct JobReport {
     pub workers: BTreeMap<Identity, WorkerReport>,
     /// Why it did not complete.
     pub errors: Vec<String>,
-    /// Progress events that were dropped because they were not read in time.
+    /// Progress events that were dropped, here because they were not read in time, or by the broker because this client did not
+    /// take them in time.
     pub events_dropped: u64,
 }
 
 impl JobReport {
-    /// One Result for every worker: those that returned nothing get a failed one that says why.
+    /// One Result for every worker: those that returned nothing get a failed one that says why. Values are copied; to look at
+    /// large ones, see [`JobReport::views`].
     pub fn results(&self) -> BTreeMap<Identity, TaskResult> {
-        self.workers
-            .iter()
-            .map(|(worker, report)| {
-                let result = match report {
-                    WorkerReport::Returned(payload) => serde_json::from_slice(payload).unwrap_or_else(|error| {
-                        TaskResult::failed(ResultStatus::Error, format!("the worker's result cannot be read: {error}"))
-                    }),
-                    WorkerReport::Missing(lost) => {
-                        let status = if *lost == Lost::Expired { ResultStatus::Timeout } else { ResultStatus::Error };
-                        let error = match lost {
-                            Lost::Expired => self.errors.first().cloned().unwrap_or_else(|| lost.to_string()),
-                            lost => lost.to_string(),
-                        };
-                        TaskResult::failed(status, error)
-                    }
+        self.views().into_iter().map(|(worker, view)| (worker.clone(), view.to_owned())).collect()
+    }
+
+    /// As [`JobReport::results`], with values that lie in what the workers sent.
+    pub fn views(&self) -> BTreeMap<&Identity, ResultView<'_>> {
+        self.workers.iter().map(|(worker, report)| (worker, self.view(report))).collect()
+    }
+
+    fn view<'report>(&'report self, report: &'report WorkerReport) -> ResultView<'report> {
+        match report {
+            WorkerReport::Returned(payload) => serde_json::from_slice(payload).unwrap_or_else(|error| {
+                ResultView::failed(ResultStatus::Error, format!("the worker's result cannot be read: {error}"))
+            }),
+            WorkerReport::Missing(lost) => {
+                let status = if *lost == Lost::Expired { ResultStatus::Timeout } else { ResultStatus::Error };
+                let error = match lost {
+                    Lost::Expired => self.errors.first().cloned().unwrap_or_else(|| lost.to_string()),
+                    lost => lost.to_string(),
                 };
-                (worker.clone(), result)
-            })
-            .collect()
+                ResultView::failed(status, error)
+            }
+        }
     }
 
     /// Whether every worker returned a result that did not fail.
     pub fn succeeded(&self) -> bool {
-        self.state == JobState::Completed && self.results().values().all(|result| !result.failed)
+        self.state == JobState::Completed && self.workers.values().all(|report| !self.view(report).failed)
     }
 }
 

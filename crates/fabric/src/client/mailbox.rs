@@ -51,6 +51,11 @@ impl Mailbox {
                 return false;
             }
             inner.stored |= matches!(update, JobUpdate::Stored);
+            if let JobUpdate::Event(event, _) = &update
+                && let Some(missed) = event.missed()
+            {
+                inner.dropped = inner.dropped.saturating_add(missed);
+            }
             if inner.results_only && !is_result(&update) {
                 return true;
             }
@@ -145,7 +150,8 @@ impl Mailbox {
         self.filled.notify_one();
     }
 
-    /// Events and chunks that were dropped because their reader was slow.
+    /// Events and chunks that were dropped because their reader was slow, and those of which the broker says that it dropped
+    /// them.
     pub(crate) fn dropped(&self) -> u64 {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
@@ -158,6 +164,7 @@ fn is_result(update: &JobUpdate) -> bool {
 #[cfg(test)]
 mod tests {
     use norfab_protocol::Event;
+    use norfab_protocol::body::MISSED_KEY;
 
     use super::*;
 
@@ -173,5 +180,19 @@ mod tests {
             assert!(mailbox.put(JobUpdate::Event(Box::new(event.clone()), body.clone())));
         }
         assert_eq!(mailbox.dropped(), 2);
+    }
+
+    #[test]
+    fn events_that_the_broker_dropped_are_counted_also_for_who_waits_for_results_only() {
+        let mut event: Event = serde_json::from_str(
+            r#"{"worker":"w","service":"s","uuid":"1","event_type":"progress","message":"m","task":"t","timestamp":"now"}"#,
+        )
+        .expect("an event");
+        event.extras = serde_json::json!({ MISSED_KEY: { "count": 5 } }).as_object().cloned();
+        let mailbox = Mailbox::new();
+        assert!(mailbox.put(JobUpdate::Event(Box::new(event.clone()), bytes::Bytes::new())));
+        mailbox.want_results_only();
+        assert!(mailbox.put(JobUpdate::Event(Box::new(event), bytes::Bytes::new())));
+        assert_eq!(mailbox.dropped(), 10);
     }
 }

@@ -10,7 +10,7 @@ use norfab_jobs::{ClientStore, Confirmation, PAGE_BYTES_MAX, Page, PageEnd, Stor
 use norfab_protocol::body::{InputResponse, ManagementBody};
 use norfab_protocol::client::backlog::{Backlog, BacklogBounds, Held};
 use norfab_protocol::client::{
-    Client, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, Lost,
+    Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, Lost,
     ManagementFailure, SILENCE_MAX,
 };
 use norfab_protocol::frame::Status;
@@ -181,7 +181,8 @@ impl Run {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         let storing = Storing::new(format!("client {}", options.identity), writer, SystemClock::now());
-        let mut machine = Client::new(options.config);
+        let seed = fastrand::u64(..);
+        let mut machine = Client::new(ClientConfig { seed, ..options.config });
         // The link says when it is connected.
         machine.disconnected();
         Ok(Self {

@@ -1,6 +1,6 @@
 //! The loop that owns a worker's socket.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,6 +64,12 @@ pub(super) enum StoreAnswer {
         client: Identity,
         asked: Asked,
         loaded: Option<LoadedJob>,
+    },
+    LookedUp {
+        jobs: Vec<JobId>,
+        question: JobId,
+        client: Identity,
+        stored: HashSet<JobId>,
     },
     /// What was asked for could not be read. Its client asks again.
     Unreadable {
@@ -384,6 +390,9 @@ impl Run {
                 self.machine.stored(now, token, outcome);
             }
             StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
+            StoreAnswer::LookedUp { jobs, question, client, stored } => {
+                self.machine.looked_up(question, client, jobs, &stored);
+            }
             StoreAnswer::Unreadable { job, error } => {
                 if self.throttle.admit() {
                     error!(job_uuid = %job, "worker {}: job {job} cannot be read: {error}", self.runner.identity);
@@ -406,6 +415,7 @@ impl Run {
                 WorkerOutput::Withdraw(job) => self.outbox.withdraw(&job),
                 WorkerOutput::Store(operation, token) => self.storing.push(stored(operation), token),
                 WorkerOutput::Load { job, client, asked } => self.load(job, client, asked),
+                WorkerOutput::LookUp { jobs, question, client } => self.look_up(jobs, question, client),
                 WorkerOutput::Start(start) => {
                     let body = tasks::starting_event(&self.runner, &start.job, &start.request.task);
                     if let Err(reason) = self.machine.announce_start(&start.job, body) {

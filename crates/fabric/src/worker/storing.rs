@@ -90,6 +90,22 @@ impl Run {
                 Err(error) => StoreAnswer::Unreadable { job, error },
             }]);
         });
+        self.told_whether_asked(asked);
+    }
+
+    pub(super) fn look_up(&mut self, jobs: Vec<JobId>, question: JobId, client: Identity) {
+        let inbox = self.inbox.clone();
+        // A job whose row is not there yet is in the machine, and whatever is missing of others does not make them unknown.
+        let asked = self.storing.ask(move |store, _| {
+            inbox.push([match store.known(&jobs) {
+                Ok(stored) => StoreAnswer::LookedUp { jobs, question, client, stored },
+                Err(error) => StoreAnswer::Unreadable { job: question, error },
+            }]);
+        });
+        self.told_whether_asked(asked);
+    }
+
+    fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
         if let Err(error) = asked
             && self.throttle.admit()
         {

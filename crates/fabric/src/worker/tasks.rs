@@ -1,6 +1,7 @@
 //! Running tasks: what happens between a start and its result.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use norfab_protocol::body::{CANCELLATION_KEY, Event, EventStatus, JobRequestBody, Resource, Severity, cancel_text};
@@ -16,7 +17,7 @@ use tracing::{Instrument, error, info};
 use super::begun::BegunTasks;
 use super::run::WorkerCommand;
 use crate::clock::SystemClock;
-use crate::queue::{Place, Places, QueueError, QueueSender};
+use crate::queue::{Place, Places, QueueError, QueueSender, SEND_WAIT};
 
 /// What all tasks of a worker share.
 pub(super) struct Runner {
@@ -36,9 +37,16 @@ struct Outlet {
     commands: QueueSender<WorkerCommand>,
     places: Places,
     runtime: Handle,
+    /// Progress events for which there was no room. Their task was told; its client learns it with the result.
+    without_room: Arc<AtomicU64>,
 }
 
 impl Outlet {
+    async fn hand_over(&self, message: TaskMessage) -> Result<(), SendError> {
+        let place = self.places.take().await.map_err(send_error)?;
+        self.commands.send(self.wrap(message, place)).await.map_err(send_error)
+    }
+
     fn wrap(&self, message: TaskMessage, place: Place) -> WorkerCommand {
         if let TaskMessage::Event(event) = &message {
             log(event);
@@ -92,8 +100,12 @@ impl TaskOutlet for Outlet {
 
     fn send(&self, message: TaskMessage) -> BoxFuture<'_, Result<(), SendError>> {
         Box::pin(async move {
-            let place = self.places.take().await.map_err(send_error)?;
-            self.commands.send(self.wrap(message, place)).await.map_err(send_error)
+            let progress = matches!(&message, TaskMessage::Event(event) if event.event_type == EventType::Progress);
+            let sent = self.hand_over(message).await;
+            if progress && matches!(sent, Err(SendError::QueueFull(_))) {
+                self.without_room.fetch_add(1, Ordering::Relaxed);
+            }
+            sent
         })
     }
 
@@ -111,7 +123,9 @@ impl TaskOutlet for Outlet {
 pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
     let StartJob { job, client, request, timeout, attempt, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
+    let without_room = Arc::new(AtomicU64::new(0));
     let outlet = Outlet {
+        without_room: Arc::clone(&without_room),
         job: job.clone(),
         commands: runner.commands.clone(),
         places: runner.places.clone(),
@@ -146,6 +160,13 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
             }
             if attempt > 1 {
                 result.messages.push(format!("attempt {attempt}: the worker was restarted while the job ran"));
+            }
+            let without_room = without_room.load(Ordering::Relaxed);
+            if without_room > 0 {
+                result.messages.push(format!(
+                    "{without_room} progress events found no room in the worker's queue within {} ms",
+                    SEND_WAIT.as_millis()
+                ));
             }
             let ending = match (context.cancel_reason(), result.failed, result.status) {
                 (Some(CancelReason::Requested(_)), _, _) => Ending::Cancelled,

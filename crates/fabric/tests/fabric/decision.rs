@@ -189,6 +189,8 @@ fn a_full_queue_is_an_error_to_its_caller_after_a_short_wait_and_the_job_is_told
         let told = &result["w1"]["result"];
         assert!(told["error"].as_str().is_some_and(|text| text.contains("full")), "{result}");
         assert_eq!(told["sent"].as_u64(), Some(news - 1), "all that was taken arrived, and the starting event");
+        let messages = result["w1"]["messages"].to_string();
+        assert!(messages.contains("1 progress events found no room"), "the client is told as well: {messages}");
     });
 }
 

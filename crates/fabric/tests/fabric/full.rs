@@ -1,5 +1,6 @@
 //! What a worker says of its jobs while its disk is full.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -57,6 +58,9 @@ impl WorkerStore for Switched {
     }
     fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
         self.0.result(id)
+    }
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        self.0.known(ids)
     }
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
         self.0.list(filter)

@@ -76,6 +76,8 @@ pub struct Fabric {
     pub endpoint: String,
     folder: tempfile::TempDir,
     workers: BTreeMap<String, WorkerHandle>,
+    /// Endpoints of those that take another way to the broker.
+    detours: BTreeMap<String, String>,
 }
 
 impl Fabric {
@@ -85,7 +87,15 @@ impl Fabric {
         let broker = broker(&context, &keys, "tcp://127.0.0.1:*");
         let endpoint = broker.endpoint().to_owned();
         let folder = tempfile::tempdir().expect("a folder");
-        Self { context, keys, broker: Some(broker), endpoint, folder, workers: BTreeMap::new() }
+        Self {
+            context,
+            keys,
+            broker: Some(broker),
+            endpoint,
+            folder,
+            workers: BTreeMap::new(),
+            detours: BTreeMap::new(),
+        }
     }
 
     pub async fn stop_broker(&mut self) {
@@ -114,7 +124,13 @@ impl Fabric {
     fn dealer(&self, name: &str) -> Box<Dealer> {
         let keys = DealerKeys { own: KeyPair::generate(), broker: self.keys.public };
         let options = DealerOptions { keys: Some(keys), ..DealerOptions::default() };
-        Box::new(Dealer::connect(&self.context, &self.endpoint, name.as_bytes(), options).expect("a dealer"))
+        let endpoint = self.detours.get(name).unwrap_or(&self.endpoint);
+        Box::new(Dealer::connect(&self.context, endpoint, name.as_bytes(), options).expect("a dealer"))
+    }
+
+    /// Has a worker or client that is started later connect to this endpoint.
+    pub fn detour(&mut self, name: &str, endpoint: &str) {
+        self.detours.insert(name.to_owned(), endpoint.to_owned());
     }
 
     pub fn database(&self, name: &str) -> PathBuf {
@@ -155,6 +171,14 @@ impl Fabric {
         let statistics = broker.statistics().await.expect("a broker");
         let workers = statistics["workers"].as_array().expect("a list");
         workers.iter().any(|worker| worker["name"] == name)
+    }
+
+    /// Beats of a worker that the broker has received.
+    pub async fn beats(&self, name: &str) -> u64 {
+        let statistics = self.broker.as_ref().expect("a broker").statistics().await.expect("a broker");
+        let workers = statistics["workers"].as_array().expect("a list");
+        let worker = workers.iter().find(|worker| worker["name"] == name).expect("it is registered");
+        worker["keepalives_received"].as_u64().expect("a number")
     }
 
     pub async fn stop_worker(&mut self, name: &str) {

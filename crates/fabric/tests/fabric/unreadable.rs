@@ -1,5 +1,6 @@
 //! What a worker logs of jobs that its store cannot read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,6 +55,9 @@ impl WorkerStore for Unreadable {
     }
     fn result(&mut self, _: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError> {
         Err(StoreError::Database { path: "jobs.db".into(), error: PROBLEM.to_owned() })
+    }
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        self.0.known(ids)
     }
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
         self.0.list(filter)

@@ -1,6 +1,6 @@
 //! A worker's job database in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 use norfab_protocol::name::JobId;
@@ -161,6 +161,10 @@ impl WorkerStore for MemoryWorkerStore {
 
     fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError> {
         Ok(self.table.get(id).map(|row| (bodiless(&row.job), row.payload.clone())))
+    }
+
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        Ok(ids.iter().filter(|id| self.table.get(id).is_some()).cloned().collect())
     }
 
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {

@@ -1,5 +1,7 @@
 //! A worker's job database in SQLite.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -63,6 +65,35 @@ impl WorkerStore for SqliteStore<WorkerJobs> {
             };
             Ok(Some((job, payload(connection, number)?)))
         })
+    }
+
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        let of_some = |connection: &Connection, ids: &[JobId]| {
+            let mut select = connection.prepare_cached("SELECT 1 FROM job WHERE id = ?1")?;
+            let mut known = HashSet::new();
+            for id in ids {
+                if select.exists([id.as_str()])? {
+                    known.insert(id.clone());
+                }
+            }
+            Ok(known)
+        };
+        match self.read(None, |connection| of_some(connection, ids)) {
+            Err(StoreError::DiskFull { .. }) => {}
+            answer => return answer,
+        }
+        let mut known = HashSet::new();
+        for id in ids {
+            match self.read(Some(id), |connection| of_some(connection, std::slice::from_ref(id))) {
+                Ok(found) => known.extend(found),
+                // Something of it is noted and cannot be written.
+                Err(StoreError::DiskFull { .. }) => {
+                    known.insert(id.clone());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(known)
     }
 
     fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {

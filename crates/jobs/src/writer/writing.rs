@@ -18,6 +18,10 @@ const HELD_OPERATIONS_MAX: usize = QUEUE_OPERATIONS_MAX;
 /// queries.
 const HELD_TURNS: u32 = 8;
 
+/// Batches for which somebody waits before a log that has grown is written back all the same: each is 64 MiB at most, and 256 changes as a
+/// rule.
+const TIDY_TURNS: u32 = 8;
+
 /// How soon a store that could not be settled, for want of space, is tried again.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
@@ -121,7 +125,7 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
     let held = Held { operations: VecDeque::new(), tokens: VecDeque::new(), bytes: 0 };
     let mut writing = Writing { store, counters, held, late: Vec::new(), told: false };
     let mut settle_after = None;
-    let mut turns: u32 = 0;
+    let (mut turns, mut untidied): (u32, u32) = (0, 0);
     while let Some(batch) = shared.take(settle_after) {
         if batch.operations.is_empty() && batch.queries.is_empty() {
             let settled = writing.retry().and_then(|()| writing.store.settle());
@@ -155,8 +159,12 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
         for query in batch.queries {
             (query.run)(&mut writing.store, writing.held.operations.is_empty());
         }
-        if writing.store.tidy().is_err() {
-            counters.tidy_failures.fetch_add(1, Ordering::Relaxed);
+        // Writing back what a large result left takes a tenth of a second: who waits goes first.
+        if untidied < TIDY_TURNS && shared.is_urgent() {
+            untidied += 1;
+        } else {
+            untidied = 0;
+            counters.tidy_failures.fetch_add(u64::from(writing.store.tidy().is_err()), Ordering::Relaxed);
         }
         let holds = !writing.held.operations.is_empty();
         if holds && !writing.told {

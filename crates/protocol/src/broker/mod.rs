@@ -10,10 +10,12 @@ mod answers;
 mod departed;
 mod management;
 mod memory;
+mod missed;
 mod output;
 mod registry;
 mod relay;
 mod sizes;
+mod undelivered;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -39,6 +41,7 @@ use crate::target::Target;
 use answers::{echo, error_value};
 use departed::Departed;
 use memory::JobMemory;
+use missed::Missed;
 use registry::Registry;
 
 /// Service name under which the broker answers about itself.
@@ -135,6 +138,7 @@ pub struct Broker {
     /// Jobs that are cancelled as a whole, with who, when and why: no POST of them goes anywhere.
     cancelled: Recent<String>,
     departed: Departed,
+    missed: Missed,
     /// The time of its first input.
     begun: Option<Instant>,
     asks: HashMap<AskId, management::PendingAsk>,
@@ -156,6 +160,7 @@ impl Broker {
             undispatched: Recent::new(UNDISPATCHED_MAX),
             cancelled: Recent::new(CANCELLED_MAX),
             departed: Departed::default(),
+            missed: Missed::default(),
             begun: None,
             asks: HashMap::new(),
             next_ask: 0,
@@ -227,36 +232,6 @@ impl Broker {
         for (worker, service) in self.registry.drain() {
             let frames = BrokerToWorker::Disconnect(service).encode();
             self.send(worker, frames, Purpose::Disconnect);
-        }
-    }
-
-    /// A message that [`Broker::poll_output`] gave could not be sent.
-    pub fn undeliverable(&mut self, to: &Identity, purpose: Purpose, reason: Undelivered) {
-        match reason {
-            Undelivered::Unroutable => self.counters.unroutable += 1,
-            Undelivered::Full => self.counters.full += 1,
-        }
-        self.note(BrokerNote::Undelivered { to: to.clone(), purpose, reason });
-        if purpose != Purpose::Dispatch {
-            return;
-        }
-        if let Some(dispatch) = &mut self.dispatch
-            && dispatch.in_flight.as_ref() == Some(to)
-        {
-            dispatch.in_flight = None;
-            if dispatch.any && dispatch.reached.is_empty() && dispatch.chosen.is_empty() {
-                // Listed once for a job: with thousands of workers that are away, more would stop everything else.
-                let members = self.registry.members(&dispatch.request.service);
-                let others = dispatch
-                    .others
-                    .get_or_insert_with(|| members.iter().filter(|member| *member != to).cloned().collect());
-                if !others.is_empty() {
-                    let next = others.swap_remove(self.random.usize(..others.len()));
-                    dispatch.chosen.push_back(next);
-                }
-            } else if !dispatch.any {
-                dispatch.unreached.push(to.clone());
-            }
         }
     }
 

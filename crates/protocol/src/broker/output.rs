@@ -19,6 +19,10 @@ pub enum Purpose {
     Dispatch,
     /// A worker's message to a client.
     Relay,
+    /// A worker's word on how a task goes on: it may be dropped, so it must leave room for what must not be.
+    Progress,
+    /// The word that such were dropped, before something that is not.
+    Missed,
     /// The broker's own answer.
     Reply,
     /// The broker's word that a request went on to its workers. Nobody waits for it: it may wait a moment and leave with

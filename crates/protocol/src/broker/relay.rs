@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use super::missed::EventKind;
 use super::registry::Registration;
 use super::{Broker, BrokerNote, BrokerOutput, DISCONNECT_INTERVAL, Purpose};
 use crate::body;
@@ -72,8 +73,16 @@ impl Broker {
     }
 
     fn relay(&mut self, now: Instant, worker: Identity, command: Command, reply: WorkerReply) {
+        let mut purpose = Purpose::Relay;
         let checked = match command {
             Command::Stream => Ok(()),
+            Command::Event if reply.payload.len() <= body::CHECKED_BYTES_MAX => {
+                body::check_and_read::<EventKind>(&reply.payload).map(|kind| {
+                    if kind.is_progress() {
+                        purpose = Purpose::Progress;
+                    }
+                })
+            }
             Command::Response if reply.status == Status::ACCEPTED => check_accepted(&reply.payload),
             _ => body::check_relayed(&reply.payload),
         };
@@ -108,16 +117,17 @@ impl Broker {
         if command == Command::Response && reply.status == Status::OK {
             self.outputs.push_back(BrokerOutput::Withdraw(reply.client.clone(), reply.job.clone()));
         }
-        let frames = vec![
-            Bytes::new(),
-            Bytes::from_static(BROKER_HEADER),
-            command.to_frame(),
-            service,
-            Bytes::copy_from_slice(reply.job.as_str().as_bytes()),
-            reply.status.to_frame(),
-            reply.payload,
-        ];
-        self.send(reply.client, frames, Purpose::Relay);
+        let job = Bytes::copy_from_slice(reply.job.as_str().as_bytes());
+        let frames = |command: Command, status: Status, payload| {
+            let header = Bytes::from_static(BROKER_HEADER);
+            vec![Bytes::new(), header, command.to_frame(), service.clone(), job.clone(), status.to_frame(), payload]
+        };
+        if let Some(word) = self.missed.take(&reply.client, &reply.job) {
+            // Before another event it needs room as that does: without it, neither leaves.
+            let of_word = if purpose == Purpose::Progress { Purpose::Progress } else { Purpose::Missed };
+            self.send(reply.client.clone(), frames(Command::Event, Status::OK, body::encode(&word)), of_word);
+        }
+        self.send(reply.client, frames(command, reply.status, reply.payload), purpose);
     }
 }
 

@@ -19,6 +19,7 @@ impl Broker {
             Size::new("workers of jobs remembered", of_jobs, of_jobs_max),
             self.undispatched.size("jobs remembered that nobody has"),
             self.cancelled.size("cancelled jobs"),
+            self.missed.size(),
             Size::new("questions to the owner", self.asks.len(), config.asks_max),
             Size::new("outputs", self.outputs.len() + usize::from(self.dispatch.is_some()), 0),
         ]

@@ -1,5 +1,7 @@
 //! The broker's rules, one sentence a test.
 
+mod missed;
+
 use super::*;
 use crate::frame::Command;
 use serde_json::Value;
@@ -31,13 +33,14 @@ impl Bench {
     fn drain_with(&mut self, mut fail: impl FnMut(&Identity, Purpose) -> Option<Undelivered>) -> Vec<Sent> {
         let mut sent = Vec::new();
         while let Some(output) = self.broker.poll_output() {
-            let BrokerOutput::Send(Outgoing { to, frames, purpose, .. }) = output else {
+            let BrokerOutput::Send(outgoing) = output else {
                 continue;
             };
-            if let Some(reason) = fail(&to, purpose) {
-                self.broker.undeliverable(&to, purpose, reason);
+            if let Some(reason) = fail(&outgoing.to, outgoing.purpose) {
+                self.broker.undeliverable(&outgoing, reason);
                 continue;
             }
+            let Outgoing { to, frames, .. } = outgoing;
             sent.push(Sent {
                 to: to.to_string(),
                 command: Command::from_frame(&frames[2]).expect("a command"),

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::job::{Cancel, Job, JobState, Lost, Written};
+use super::job::{Cancel, Job, JobState, Written};
+use super::lost::Lost;
 use super::output::{ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, Outcome};
 use super::{CANCELLING_MAX, Client};
 use crate::body::{self, CancelBody, Dispatched};

@@ -4,9 +4,11 @@
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
 mod acquaintances;
+mod asking;
 pub mod backlog;
 mod cancel;
 mod job;
+mod lost;
 mod output;
 mod posting;
 mod replies;
@@ -18,7 +20,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use cancel::{CANCEL_ANSWER_MAX, CANCEL_PATIENCE};
-pub use job::{JobRequest, JobState, Lost, Progress, RestoredClientJob};
+pub use job::{JobRequest, JobState, Progress, RestoredClientJob};
+pub use lost::Lost;
 pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
@@ -30,6 +33,7 @@ use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
 use acquaintances::Acquaintances;
+use asking::Asking;
 use job::Job;
 
 /// How long a broker may owe us a word before the connection is made anew: one whose other end is gone without a trace, behind a
@@ -64,6 +68,8 @@ pub struct ClientConfig {
     pub in_flight_max: usize,
     /// Most management requests that wait for their answer.
     pub management_max: usize,
+    /// Begins the ids of questions: another number for each process, so that nothing is taken for an answer that one before asked.
+    pub seed: u64,
 }
 
 impl Default for ClientConfig {
@@ -74,6 +80,7 @@ impl Default for ClientConfig {
             post_again: Duration::from_secs(2),
             in_flight_max: 10_000,
             management_max: 1024,
+            seed: 0,
         }
     }
 }
@@ -103,6 +110,7 @@ pub struct Client {
     connection: u64,
     connected_since: Option<Instant>,
     acquaintances: Acquaintances,
+    asking: Asking,
     /// Since when the broker owes us a word, if it does: it answers each POST and GET at once.
     silent_since: Option<Instant>,
     /// Whether there is a connection. Without one nothing is posted or asked; jobs wait in their states.
@@ -129,6 +137,7 @@ impl Client {
             connection: 0,
             connected_since: None,
             acquaintances: Acquaintances::default(),
+            asking: Asking::default(),
             silent_since: None,
             connected: true,
             outputs: VecDeque::new(),
@@ -160,6 +169,7 @@ impl Client {
         self.silent_since = None;
         self.broker_run = None;
         self.connected_since = Some(now);
+        self.ask_anew();
         let mut ids: Vec<JobId> = self.jobs.keys().cloned().collect();
         ids.sort_unstable();
         for (number, id) in ids.into_iter().enumerate() {
@@ -172,8 +182,7 @@ impl Client {
                 job.asked = 0;
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
-                let named = matches!(job.request.target, Target::Text(_));
-                job.next_post = Some(if named { at } else { at + RETURN_TIME });
+                job.next_post = Some(job.again_at(now, at));
             }
             // Nothing that was asked on the connection before is answered any more.
             (job.around, job.unanswered_rounds) = (None, 0);
@@ -355,12 +364,13 @@ impl Client {
             }
         }
         self.post_waiting(now);
+        self.ask_who_has(now);
     }
 
     /// When [`Client::timeout`] is wanted next.
     pub fn next_deadline(&self) -> Option<Instant> {
         let silence = self.silent_since.map(|since| since + SILENCE_MAX);
-        [self.timers.next(), self.management_timers.next(), silence].into_iter().flatten().min()
+        [self.timers.next(), self.management_timers.next(), silence, self.asking.due()].into_iter().flatten().min()
     }
 
     /// Asks the broker itself. The answer comes as [`ClientOutput::Management`].
@@ -583,9 +593,6 @@ impl Client {
         }
     }
 }
-
-/// How often a job is posted again that a worker was asked for and had no room for, or stopped.
-pub const NO_ROOM_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 
-use super::job::{JobRequest, JobState, Lost, Progress};
+use super::job::{JobRequest, JobState, Progress};
+use super::lost::Lost;
 use crate::body::{Event, InputRequest};
 use crate::frame::{Frames, Status};
 use crate::message::DecodeError;

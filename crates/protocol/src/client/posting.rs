@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::job::{Around, Job, JobState};
+use super::job::{Job, JobState};
 use super::{Client, RUNS_MAX};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{JobId, ServiceName};
@@ -70,18 +70,9 @@ impl Client {
         };
         job.next_post = Some(now + (again * (1 << job.posts.min(5))).min(max));
         if !is_safe {
-            // A broker that is behind does not get there sooner by more of the same questions.
-            let is_unanswered = job.around.as_ref().is_some_and(|around| around.asked.is_none());
-            job.unanswered_rounds = if is_unanswered { job.unanswered_rounds + 1 } else { 0 };
-            job.next_post = Some(now + (again * (1 << job.unanswered_rounds.min(8))).min(max));
             // A broker that does not remember would choose again, and the job could run on two workers. So everyone is
             // asked who has it; only when all say that they do not is it posted again.
-            let service = job.request.service.clone();
-            job.around = Some(Around::default());
-            job.asked_around = true;
-            self.set_timer(id);
-            self.silent_since.get_or_insert(now);
-            self.send_get(service, Target::All, id);
+            self.doubt(now, id);
             return;
         }
         if !job.may_be_taken() || job.nobody_has_it {

@@ -1,14 +1,16 @@
 //! What the broker's messages mean for a job.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::job::{Around, JobState, Lost};
+use super::asking::Around;
+use super::job::JobState;
+use super::lost::Lost;
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
-use super::{Client, EXPECTED_AGAIN, NO_ROOM_MAX, RETURN_TIME};
+use super::{Client, EXPECTED_AGAIN, RETURN_TIME};
 use crate::body::{
     self, CANCELLED_WORD, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting,
 };
@@ -18,8 +20,8 @@ use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
 
-/// How much older a job may be than it says: its client's and its broker's clocks count seconds apart from each other.
-const AGE_SLACK: Duration = Duration::from_secs(5);
+/// How often a job is posted again for which a worker had no room, or that stopped.
+const NO_ROOM_MAX: u32 = 8;
 
 /// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
 #[derive(serde::Deserialize)]
@@ -32,6 +34,9 @@ struct Speaker {
 impl Client {
     pub(super) fn response(&mut self, now: Instant, reply: Reply) -> Result<(), DecodeError> {
         let Reply { job: id, status, payload, .. } = reply;
+        if self.is_question(&id) {
+            return self.question_answered(now, &id, status, &payload);
+        }
         if !self.is_answerable(&id) {
             if self.management.contains_key(&id) {
                 // The answer to a management request comes twice; the other one counts, unless this one is a refusal
@@ -111,13 +116,11 @@ impl Client {
         if workers.is_empty() {
             return;
         }
-        let age = job.age(now);
-        let is_as_old = |seconds| age.is_none_or(|age| age + AGE_SLACK >= Duration::from_secs(seconds));
+        let may_be_with_one_gone = job.may_be_with_one_gone(now, gone);
         if let Some(around) = &mut job.around
             && target == Target::All.as_str()
         {
             around.asked = Some(workers.into_iter().collect());
-            let may_be_with_one_gone = gone.is_some_and(is_as_old);
             around.more_to_come = young || may_be_with_one_gone || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
@@ -245,7 +248,9 @@ impl Client {
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied, more_to_come: false }) = &job.around else { return };
+        let Some(Around { asked: Some(asked), denied, more_to_come: false, question: None }) = &job.around else {
+            return;
+        };
         // Who is away may have it. What is not known then is asked again.
         if job.dispatched().is_none()
             && job.started.is_empty()

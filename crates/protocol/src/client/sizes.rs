@@ -25,6 +25,7 @@ impl Client {
             Size::new("timers of management requests", self.management_timers.len(), self.management.len()),
             Size::new("processes of brokers", self.runs.len(), RUNS_MAX),
             Size::new("workers seen", self.acquaintances.len(), acquaintances::SEEN_MAX),
+            self.asking.size(),
             Size::new("outputs", self.outputs.len(), 0),
         ]
         .into_iter()

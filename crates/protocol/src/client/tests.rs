@@ -5,6 +5,7 @@ use crate::frame::Command;
 use crate::name::TaskName;
 use serde_json::json;
 
+mod asking;
 mod cancel;
 mod losses;
 
@@ -363,7 +364,7 @@ fn after_a_restart_posted_jobs_are_asked_about_and_others_posted_with_their_old_
     // That for any worker may be with one already: it goes on when nobody has it.
     let job = restored(&bench, "4", JobState::New, &[]);
     bench.client.restore(bench.now, job);
-    assert_eq!((bench.drain().sent[0].0, bench.client.state(&id("4"))), (Command::Get, Some(JobState::New)));
+    assert_eq!((bench.after(0.0).sent[0].0, bench.client.state(&id("4"))), (Command::Get, Some(JobState::New)));
     bench.dispatched_of("4", "all", &["a"]);
     let unknown = json!({"worker": "a", "uuid": "4", "service": "s", "status": "JOB NOT FOUND"});
     assert_eq!(bench.reply("0x05", "4", "404", unknown).sent[0].0, Command::Post);

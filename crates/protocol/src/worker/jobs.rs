@@ -1,5 +1,6 @@
 //! The life of a worker's job, from its POST to its result.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -8,9 +9,10 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
+use super::{ActiveJob, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
-    self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, Waiting,
+    self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, JobsAsked,
+    StateReply, Waiting,
 };
 use crate::frame::Status;
 use crate::message::{Delivery, WorkerMessage, WorkerReply};
@@ -202,11 +204,38 @@ impl Worker {
     }
 
     pub(super) fn get(&mut self, delivery: Delivery) {
-        let Delivery { client, job, .. } = delivery;
-        if self.jobs.contains_key(&job) {
+        let Delivery { client, job, body } = delivery;
+        if let Some(JobsAsked { jobs, .. }) = JobsAsked::read(&body) {
+            self.outputs.push_back(WorkerOutput::LookUp { jobs, question: job, client });
+        } else if self.jobs.contains_key(&job) {
             self.reply_active(client, &job);
         } else {
             self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
+        }
+    }
+
+    /// The answer to [`WorkerOutput::LookUp`]: those that are stored. The client is told which of them this worker knows, and what is
+    /// known of each.
+    pub fn looked_up(&mut self, question: JobId, client: Identity, jobs: Vec<JobId>, stored: &HashSet<JobId>) {
+        let (identity, service) = (self.config.identity.clone(), self.config.service.clone());
+        let is_known = |job: &JobId| self.jobs.contains_key(job) || stored.contains(job);
+        let known: Vec<JobId> = jobs.into_iter().filter(is_known).collect();
+        let body = StateReply {
+            worker: identity,
+            uuid: question.clone(),
+            service,
+            status: NOT_FOUND_WORD.to_owned(),
+            error: None,
+            retry: None,
+            known: Some(known.clone()),
+        };
+        self.reply(client.clone(), question, Status::NOT_FOUND, body::encode(&body));
+        for job in known {
+            if self.jobs.contains_key(&job) {
+                self.reply_active(client.clone(), &job);
+            } else {
+                self.outputs.push_back(WorkerOutput::Load { job, client: client.clone(), asked: Asked::State });
+            }
         }
     }
 

@@ -325,7 +325,7 @@ impl Worker {
             None if asked == Asked::ToCancel => {
                 self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
             }
-            None => self.reply_state(client, job, Status::NOT_FOUND, "JOB NOT FOUND", None),
+            None => self.reply_state(client, job, Status::NOT_FOUND, NOT_FOUND_WORD, None),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
@@ -542,6 +542,7 @@ impl Worker {
             status: word.to_owned(),
             error,
             retry: retry.then_some(true),
+            known: None,
         };
         self.reply(client, job, status, body::encode(&body));
     }
@@ -558,6 +559,9 @@ impl Worker {
         self.reply_refusal(client, job, Status::REFUSED, "REFUSED", Some(reason), retry);
     }
 }
+
+/// The word of a 404 that answers a question.
+const NOT_FOUND_WORD: &str = "JOB NOT FOUND";
 
 pub use crate::body::{CANCELLED_WORD, TIMEOUT_SECONDS_MAX};
 

@@ -179,6 +179,15 @@ pub enum WorkerOutput {
         /// What for: for [`super::Worker::loaded`].
         asked: Asked,
     },
+    /// Look up which of these jobs are stored and tell [`super::Worker::looked_up`].
+    LookUp {
+        /// Which: at most [`crate::body::JOBS_ASKED_MAX`].
+        jobs: Vec<JobId>,
+        /// The id of the question.
+        question: JobId,
+        /// Who asks.
+        client: Identity,
+    },
     /// Run.
     Start(StartJob),
     /// Write a result for a job that will not run.

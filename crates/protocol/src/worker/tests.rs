@@ -3,6 +3,7 @@
 use super::*;
 use crate::frame::Command;
 
+mod asked;
 mod starts;
 mod unstored;
 mod withdrawn;
@@ -63,6 +64,7 @@ impl Bench {
                     WorkerStoreOperation::Event { .. } => "event",
                 }),
                 WorkerOutput::Load { job, .. } => Did::Load(job.to_string()),
+                WorkerOutput::LookUp { question, .. } => Did::Load(question.to_string()),
                 WorkerOutput::Start(start) => Did::Started(start.job.to_string()),
                 WorkerOutput::Abandon { why, .. } => Did::Abandoned(why),
                 WorkerOutput::Deliver { .. } => Did::Delivered,

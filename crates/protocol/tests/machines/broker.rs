@@ -126,7 +126,8 @@ impl Run {
                 let strange = usize::from(!registered);
                 assert!(sent.len() <= 1 + strange, "at most one relay: {sent:?}");
                 if let Some((relay, told)) = sent.split_last() {
-                    assert_eq!((relay.purpose, relay.to.as_str()), (Purpose::Relay, client));
+                    assert!(matches!(relay.purpose, Purpose::Relay | Purpose::Progress));
+                    assert_eq!(relay.to.as_str(), client);
                     assert!(told.iter().all(|sent| sent.purpose == Purpose::Disconnect && sent.to == worker));
                     if let Some((_, hold_until)) = self.registered.get_mut(worker) {
                         *hold_until = self.now + hold_time;
@@ -188,17 +189,19 @@ impl Run {
             outputs += 1;
             assert!(outputs < 64, "one input has few outputs");
             match output {
-                BrokerOutput::Send(Outgoing { to, frames, purpose, .. }) => {
+                BrokerOutput::Send(outgoing) => {
+                    let Outgoing { to, frames, purpose, .. } = &outgoing;
+                    let purpose = *purpose;
                     match purpose {
                         Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => {
-                            BrokerToWorker::decode(&frames).expect("workers can read what we send");
+                            BrokerToWorker::decode(frames).expect("workers can read what we send");
                         }
-                        Purpose::Relay | Purpose::Reply | Purpose::Dispatched => {
-                            BrokerToClient::decode(&frames).expect("clients can read what we send");
+                        Purpose::Relay | Purpose::Progress | Purpose::Missed | Purpose::Reply | Purpose::Dispatched => {
+                            BrokerToClient::decode(frames).expect("clients can read what we send");
                         }
                     }
                     if purpose == Purpose::Dispatch && self.unreachable.contains(to.as_str()) {
-                        self.broker.undeliverable(&to, purpose, Undelivered::Unroutable);
+                        self.broker.undeliverable(&outgoing, Undelivered::Unroutable);
                         continue;
                     }
                     sent.push(Sent {

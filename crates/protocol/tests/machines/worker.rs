@@ -239,6 +239,10 @@ impl Run {
                     per_job += 1;
                 }
                 WorkerOutput::Load { job, client, asked } => self.loads.push_back((job, client, asked)),
+                WorkerOutput::LookUp { jobs, question, client } => {
+                    let stored = jobs.iter().filter(|job| self.store.contains_key(*job)).cloned().collect();
+                    self.worker.looked_up(question, client, jobs, &stored);
+                }
                 WorkerOutput::Start(start) => {
                     per_job += 1;
                     assert!(self.inserted.contains(&start.job), "{} is stored before it runs", start.job);

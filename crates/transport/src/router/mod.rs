@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::endpoint::Endpoint;
 use crate::error::{LinkError, SendError};
 use crate::keys::KeyPair;
-use crate::link::{Ready, Received, RouterLink};
+use crate::link::{Ready, Received, RouterLink, for_minor};
 use crate::listen::{Listeners, listen_at};
 use crate::options::{LinkOptions, RouterOptions};
 use crate::poller::{Event, Interest, Poller};
@@ -393,13 +393,12 @@ impl Router {
     }
 }
 
-impl RouterLink for Router {
-    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+impl Router {
+    fn send_within(&mut self, peer: &[u8], frames: &[Bytes], mut room: Room) -> Result<(), SendError> {
         if frames.is_empty() {
             return Err(SendError::Failed(LinkError::EmptyMessage));
         }
         let key = *self.names.get(peer).ok_or(SendError::Unroutable)?;
-        let mut room = Room { messages: self.options.send_queue as usize, large_bytes: self.options.send_queue_bytes };
         let large = large_bytes(frames);
         let all_large = self.large_bytes;
         if large > 0 && all_large.saturating_add(large) > self.options.send_queue_bytes_total {
@@ -422,6 +421,22 @@ impl RouterLink for Router {
             self.dirty.push(key);
         }
         Ok(())
+    }
+
+    fn room(&self) -> Room {
+        Room { messages: self.options.send_queue as usize, large_bytes: self.options.send_queue_bytes }
+    }
+}
+
+impl RouterLink for Router {
+    fn try_send(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        self.send_within(peer, frames, self.room())
+    }
+
+    fn try_send_minor(&mut self, peer: &[u8], frames: &[Bytes]) -> Result<(), SendError> {
+        let Room { messages, large_bytes } = self.room();
+        let room = Room { messages: for_minor(messages), large_bytes: for_minor(large_bytes) };
+        self.send_within(peer, frames, room)
     }
 
     fn try_receive(&mut self) -> Result<Option<Received>, LinkError> {

@@ -64,6 +64,29 @@ fn our_client_finishes_a_job_across_a_restart_of_the_broker() {
 }
 
 #[test]
+fn python_workers_are_asked_about_each_job_in_doubt_by_itself() {
+    let (site, names) = site_of_three_sides();
+    let mut broker = site.start_broker(Side::Ours);
+    let _workers = start_three_sides(&site, &names);
+    let mut client = site.start_client(Side::Ours, "client");
+    client.wait_for_workers(&names);
+    // It reads nothing of what is sent to it and ends: of none of these jobs is known who has it.
+    broker.freeze();
+    let ids: Vec<String> = (0..20).map(|number| format!("in-doubt-{number}")).collect();
+    let path = site.folder().join("executions");
+    let file = path.to_str().expect("a text");
+    assert_eq!(client.submit_marked("dummy", &ids, file, 0.0, 60), json!({}), "all are taken");
+    broker.kill();
+    broker = site.start_broker(Side::Ours);
+    assert_eq!(client.wait_for_all(60), json!({"COMPLETED": ids.len()}));
+    let written = std::fs::read_to_string(&path).expect("jobs ran");
+    for id in &ids {
+        assert_eq!(written.lines().filter(|line| *line == format!("begin {id}")).count(), 1, "{id}: {written}");
+    }
+    assert!(broker.stop().success());
+}
+
+#[test]
 fn restarted_worker_takes_the_place_of_the_one_that_was_killed() {
     for roles in [Roles::our_worker(Release::V0_21_2), Roles::our_broker(Release::V0_25_0), Roles::all(Side::Ours)] {
         let mut fabric = Fabric::start(roles, Security::Curve);

@@ -285,7 +285,7 @@ impl Follower {
                 Said::Message(text) => self.voice.information(&text),
             }
         }
-        let errors: Vec<String> = report.results().values().flat_map(|result| result.errors.clone()).collect();
+        let errors: Vec<String> = report.views().into_values().flat_map(|result| result.errors).collect();
         if let Some(hint) = typing_hint(&words.arguments, &errors) {
             self.voice.information(&format!("hint: {hint}"));
         }

@@ -370,7 +370,7 @@ fn a_job_of_unknown_age_waits_for_whoever_went() {
         errors: Vec::new(),
     };
     bench.client.restore(bench.now, restored);
-    assert_eq!(bench.drain().sent[0].0, Command::Get);
+    assert_eq!(bench.after(0.0).sent[0].0, Command::Get);
     let mut body = run("1", "all", &["a"], 2, false);
     body["gone"] = 600.into();
     bench.reply("0x05", "1", "202", body);

@@ -1,0 +1,106 @@
+//! Progress events that a client's queue did not take: counted, and told to the client as soon as it takes something.
+
+use std::collections::{HashMap, VecDeque};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::body::{Event, EventStatus, EventType, MISSED_KEY, Resource, Severity};
+use crate::name::{Identity, JobId};
+use crate::size::Size;
+
+/// Most jobs whose missing events are counted; beyond, the oldest count is given up. About 1 KB each.
+const JOBS_MAX: usize = 4096;
+
+/// Bytes of a text of an event that is kept for the word that it was dropped.
+const TEXT_BYTES_MAX: usize = 256;
+
+/// What an event is, as far as it matters whether it may be dropped.
+#[derive(Deserialize)]
+pub(super) struct EventKind {
+    #[serde(default)]
+    event_type: Option<EventType>,
+    #[serde(default)]
+    status: EventStatus,
+}
+
+impl EventKind {
+    /// A task tells how it goes on. That it asks, has ended or was cancelled is never dropped.
+    pub(super) fn is_progress(&self) -> bool {
+        self.event_type == Some(EventType::Progress) && self.status != EventStatus::Cancelled
+    }
+}
+
+#[derive(Debug)]
+struct Missing {
+    count: u64,
+    /// The last of them, without its content.
+    last: Event,
+}
+
+/// What clients do not know yet.
+#[derive(Debug, Default)]
+pub(super) struct Missed {
+    jobs: HashMap<(Identity, JobId), Missing>,
+    /// In the order in which they began to miss something.
+    order: VecDeque<(Identity, JobId)>,
+}
+
+impl Missed {
+    /// An event, or the word about some, did not leave.
+    pub(super) fn add(&mut self, client: &Identity, body: &[u8]) {
+        let Ok(event) = serde_json::from_slice::<Event>(body) else { return };
+        let count = event.missed().unwrap_or(1);
+        let key = (client.clone(), event.uuid.clone());
+        if let Some(missing) = self.jobs.get_mut(&key) {
+            missing.count = missing.count.saturating_add(count);
+            return;
+        }
+        if self.jobs.len() >= JOBS_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.jobs.remove(&oldest);
+        }
+        self.jobs.insert(key.clone(), Missing { count, last: without_content(event) });
+        self.order.push_back(key);
+    }
+
+    /// How much it holds, and may hold.
+    pub(super) fn size(&self) -> Size {
+        Size::new("jobs with dropped events", self.jobs.len().max(self.order.len()), JOBS_MAX)
+    }
+
+    /// The word for a client that is about to get something else of this job.
+    pub(super) fn take(&mut self, client: &Identity, job: &JobId) -> Option<Event> {
+        if self.jobs.is_empty() {
+            return None;
+        }
+        let key = (client.clone(), job.clone());
+        let Missing { count, last } = self.jobs.remove(&key)?;
+        self.order.retain(|other| *other != key);
+        let plural = if count == 1 { "event was" } else { "events were" };
+        Some(Event {
+            message: format!("{count} progress {plural} dropped on the way: this client takes them too slowly"),
+            severity: Severity::Warning,
+            extras: json!({ MISSED_KEY: { "count": count } }).as_object().cloned(),
+            ..last
+        })
+    }
+}
+
+fn without_content(mut event: Event) -> Event {
+    for text in [&mut event.task, &mut event.timestamp] {
+        if text.len() > TEXT_BYTES_MAX {
+            text.clear();
+        }
+    }
+    Event {
+        message: String::new(),
+        resource: Resource::default(),
+        extras: None,
+        timeout: None,
+        status: EventStatus::Running,
+        event_type: EventType::Progress,
+        ..event
+    }
+}
