@@ -167,6 +167,10 @@ pub struct Dispatched {
     /// Ours: the broker has begun so lately that workers may not have come back to it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub young: bool,
+    /// Ours, in the answer to a question that goes to all: of which age a job must be, in seconds, to have gone to a worker of the
+    /// service that is not registered now and of which this broker does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gone: Option<u64>,
     /// Ours: who is named by the target, is not registered, and may be back soon. It does not have the job yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<Identity>,

@@ -17,6 +17,7 @@ pub mod message;
 pub mod name;
 mod recent;
 pub mod result;
+pub mod size;
 pub mod target;
 pub mod timer;
 pub mod worker;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::name::{Identity, JobId};
+use crate::size::Size;
 
 /// What is remembered of the last jobs that it was told of. A job is known by its client and its id: two clients may use one id.
 #[derive(Debug)]
@@ -34,6 +35,11 @@ impl<What> Recent<What> {
             let Some(oldest) = self.order.pop_front() else { return };
             self.jobs.remove(&oldest);
         }
+    }
+
+    /// How much it holds, jobs that were forgotten among it, and may hold.
+    pub(crate) fn size(&self, what: &'static str) -> Size {
+        Size::new(what, self.order.len().max(self.jobs.len()), self.max)
     }
 
     /// Forgets a job; whether it was known.

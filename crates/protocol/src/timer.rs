@@ -33,6 +33,16 @@ impl<Key: Clone + Eq + Hash> Timers<Key> {
         self.keys.insert(key, entry);
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.keys.len().max(self.order.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Forgets a key.
     pub fn remove(&mut self, key: &Key) {
         if let Some(entry) = self.keys.remove(key) {

@@ -275,7 +275,7 @@ impl<'a> Replay<'a> {
                     let answer = self.recorded_answer().ok_or_else(|| "no such inventory".to_owned());
                     self.broker.answer(ask.id, answer);
                 }
-                BrokerOutput::Note(_) | BrokerOutput::Withdraw(..) => {}
+                BrokerOutput::Note(_) | BrokerOutput::Remember(_) | BrokerOutput::Withdraw(..) => {}
             }
         }
     }

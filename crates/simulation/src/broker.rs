@@ -1,10 +1,14 @@
 //! The broker and what is around it.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use norfab_protocol::broker::{Broker, BrokerConfig, BrokerOutput, Outgoing, Purpose, Undelivered};
+use norfab_protocol::broker::{
+    Broker, BrokerConfig, BrokerOutput, KnownWorker, Outgoing, Purpose, RestoredWorker, Undelivered,
+};
 use norfab_protocol::frame::Frames;
 use norfab_protocol::message::BrokerToWorker;
+use norfab_protocol::name::{Identity, ServiceName};
 use serde_json::json;
 
 use crate::plant::Plant;
@@ -14,33 +18,52 @@ use crate::world::{Occurrence, Peer, World, trace};
 /// The broker's process.
 pub struct BrokerNode {
     machine: Option<Broker>,
+    /// Counts the processes.
+    pub process: u64,
     /// Words that requests went on, until something else is said to a client.
     held: Vec<Outgoing>,
+    /// The disk: who was registered, and when it went.
+    known: BTreeMap<Identity, (ServiceName, Option<Instant>)>,
     /// It remembers no choices: see [`crate::Plant::ForgetChoices`].
     pub forgets: bool,
 }
 
 impl BrokerNode {
     /// One that runs.
-    pub fn new(seed: u64) -> Self {
-        let mut node = Self { machine: None, held: Vec::new(), forgets: false };
-        node.restart(seed);
+    pub fn new(now: Instant, seed: u64) -> Self {
+        let mut node = Self { machine: None, process: 0, held: Vec::new(), known: BTreeMap::new(), forgets: false };
+        node.restart(now, seed);
         node
     }
 
     /// Begins, knowing nobody.
-    pub fn restart(&mut self, seed: u64) {
-        self.machine = Some(Broker::new(BrokerConfig {
+    pub fn restart(&mut self, now: Instant, seed: u64) {
+        self.process += 1;
+        let mut machine = Broker::new(BrokerConfig {
             seed,
             remembered_jobs_max: if self.forgets { 0 } else { BrokerConfig::default().remembered_jobs_max },
             ..BrokerConfig::default()
-        }));
+        });
+        machine.restore(
+            now,
+            self.known.iter().map(|(worker, (service, gone))| RestoredWorker {
+                worker: worker.clone(),
+                service: service.clone(),
+                gone: gone.map(|at| now.saturating_duration_since(at)),
+            }),
+        );
+        self.machine = Some(machine);
     }
 
     /// Ends. `false`: it had.
     pub fn crash(&mut self) -> bool {
         self.held.clear();
         self.machine.take().is_some()
+    }
+
+    /// The process.
+    pub fn machine(&self) -> Option<&Broker> {
+        self.machine.as_ref()
     }
 
     /// Whether it runs.
@@ -81,6 +104,9 @@ impl World {
 
     fn drain_broker(&mut self) {
         loop {
+            if self.strikes(None) {
+                return;
+            }
             let Some(output) = self.broker.machine.as_mut().and_then(Broker::poll_output) else { return };
             match output {
                 BrokerOutput::Send(outgoing) => match outgoing.purpose {
@@ -93,6 +119,13 @@ impl World {
                 },
                 BrokerOutput::Withdraw(client, job) => {
                     self.broker.held.retain(|held| held.until_result.as_ref() != Some(&job) || held.to != client);
+                }
+                BrokerOutput::Remember(KnownWorker { worker, service, gone }) => {
+                    if self.plant == Some(Plant::ForgetWorkers) {
+                        continue;
+                    }
+                    let at = gone.then(|| self.agenda.now());
+                    self.broker.known.insert(worker, (service, at));
                 }
                 BrokerOutput::Ask(ask) => {
                     if let Some(machine) = &mut self.broker.machine {

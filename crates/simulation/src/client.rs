@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use norfab_protocol::Target;
 use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::client::backlog::{Backlog, BacklogBounds, Held, Reading};
 use norfab_protocol::client::{
-    Client, ClientConfig, ClientOutput, ClientStoreOperation, JobRequest, JobState, JobUpdate, Progress,
-    RestoredClientJob,
+    Client, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobState, JobUpdate, Progress,
 };
 use norfab_protocol::frame::Frames;
 use norfab_protocol::message::{ClientCommand, ClientMessage};
@@ -15,7 +15,7 @@ use norfab_protocol::worker::Class;
 
 use crate::plant::Plant;
 use crate::scenario::{client_name, up_to};
-use crate::store::{ClientItem, ClientRows, Writer, seen};
+use crate::store::{ClientItem, ClientRow, ClientRows, Place, Waiting, Writer};
 use crate::wire::Wire;
 use crate::world::{Occurrence, Peer, World, trace};
 
@@ -24,6 +24,23 @@ const MANAGEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time that a person thinks.
 const THINKING_MAX: Duration = Duration::from_secs(4);
+
+/// Longest time between a change on the disk and the word that it is there.
+const CONFIRMED_MAX: Duration = Duration::from_millis(50);
+
+/// Jobs that were read back, and where they end.
+pub(crate) type Page = (Vec<Waiting>, Option<Place>);
+
+/// What a client's writer answers.
+#[derive(Debug)]
+pub enum Confirmed {
+    /// A change is on the disk, or was refused.
+    Stored(ClientToken, Result<(), String>),
+    /// What was read back of the jobs that wait.
+    Read(Reading<Place>, Result<Page, ()>),
+    /// A job that is to be cancelled, why, and its row.
+    Found(JobId, String, Option<Box<Waiting>>),
+}
 
 /// A client's process and disk.
 pub struct ClientNode {
@@ -36,11 +53,19 @@ pub struct ClientNode {
     /// It is not woken before: see [`Plant::Oversleep`].
     sleeps_until: Instant,
     /// Counts the processes.
-    process: u64,
-    alive_since: Instant,
+    pub(crate) process: u64,
+    pub(crate) alive_since: Instant,
     /// The connection.
     pub wire: Wire,
-    writer: Writer<ClientItem>,
+    pub(crate) writer: Writer<ClientItem>,
+    /// What waits on the disk until the machine has room.
+    pub(crate) backlog: Backlog<Place>,
+    /// What the wall clock was ahead when the process began.
+    pub(crate) steady: i64,
+    /// Rows up to this one are those of a process before this one.
+    pub(crate) last_number: Option<u64>,
+    /// The same by the wall clock.
+    pub(crate) began: i64,
     /// The disk.
     pub rows: ClientRows,
     management_open: usize,
@@ -48,7 +73,7 @@ pub struct ClientNode {
 
 impl ClientNode {
     /// A client that does not run yet.
-    pub fn new(index: usize, now: Instant) -> Self {
+    pub fn new(index: usize, now: Instant, bounds: BacklogBounds) -> Self {
         Self {
             index,
             clock: 0,
@@ -58,6 +83,10 @@ impl ClientNode {
             alive_since: now,
             wire: Wire::new(now),
             writer: Writer::default(),
+            backlog: Backlog::new(bounds),
+            steady: 0,
+            last_number: None,
+            began: 0,
             rows: ClientRows::default(),
             management_open: 0,
         }
@@ -65,7 +94,24 @@ impl ClientNode {
 
     /// When it wants to be woken.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.machine.as_ref()?.next_deadline().map(|at| at.max(self.sleeps_until))
+        let of_machine = self.machine.as_ref()?.next_deadline().map(|at| at.max(self.sleeps_until));
+        [of_machine, self.backlog.deadline()].into_iter().flatten().min()
+    }
+
+    /// What must hold between two steps: no job is in two states.
+    pub fn check(&self, bounds: &BacklogBounds) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let has_ended = |(job, row): &(&JobId, &ClientRow)| {
+            row.progress.state.is_final() && machine.state(job).is_some_and(|state| state != JobState::Cancelling)
+        };
+        if let Some((job, row)) = self.rows.0.iter().find(has_ended) {
+            let (stored, held) = (row.progress.state, machine.state(job));
+            return Some(format!("job {job} is in two states: {stored:?} on the disk, {held:?} in its client"));
+        }
+        // The last page that is read at the start may go beyond.
+        let held = Held::of(machine);
+        (held.jobs > bounds.jobs_max + bounds.page_jobs)
+            .then(|| format!("client {} holds {} jobs, {bounds:?}", self.index, held.jobs))
     }
 
     /// What is left although everything is over.
@@ -77,6 +123,9 @@ impl ClientNode {
             Some(machine) => {
                 if machine.unfinished() > 0 || machine.next_deadline().is_some() || self.wire.waiting() > 0 {
                     broken.push(format!("{name} keeps {} jobs", machine.unfinished()));
+                }
+                if !self.backlog.is_empty() {
+                    broken.push(format!("{name} believes that jobs wait in its database"));
                 }
             }
         }
@@ -113,62 +162,22 @@ fn job_id(index: usize) -> JobId {
 }
 
 impl World {
-    pub(crate) fn start_client(&mut self, index: usize) {
-        let now = self.agenda.now();
-        let (forgets, client) = (self.plant == Some(Plant::ForgetCancellations), &mut self.clients[index]);
-        let clock = client.clock;
-        client.process += 1;
-        client.alive_since = now;
-        let seed = (index as u64) << 32 | client.process;
-        let mut machine = Client::new(ClientConfig { seed, ..ClientConfig::default() });
-        machine.disconnected();
-        client.machine = Some(machine);
-        let restored: Vec<RestoredClientJob> = client
-            .rows
-            .0
-            .values()
-            .filter(|row| !row.progress.state.is_final())
-            .map(|row| RestoredClientJob {
-                request: {
-                    let mut request = row.request.clone();
-                    let deadline = seen(request.deadline, row.clock, clock).unwrap_or(now).max(now);
-                    request.deadline = deadline.min(now + request.timeout);
-                    request
-                },
-                state: row.progress.state,
-                dispatched: row.progress.dispatched.clone(),
-                started: row.progress.started.clone(),
-                completed: row.progress.completed.clone(),
-                errors: row.progress.errors.clone(),
-            })
-            .collect();
-        for mut job in restored {
-            if forgets && job.state == JobState::Cancelling {
-                job.state = JobState::Started;
-            }
-            let cancelled = job.state == JobState::Cancelling;
-            let again = !cancelled && (job.dispatched.is_empty() || job.state == JobState::Submitting);
-            let state = if again { JobState::New } else { job.state };
-            self.watch.restored(&job.request.job, state, &job.dispatched, job.request.deadline);
-            if let Some(machine) = &mut self.clients[index].machine {
-                machine.restore(now, job);
-            }
-            self.drain_client(index);
-        }
-    }
-
     pub(crate) fn crash_client(&mut self, index: usize) -> bool {
-        let written = self.random.bool();
+        let late = self.random.bool();
         let client = &mut self.clients[index];
         if client.machine.take().is_none() {
             return false;
         }
         client.management_open = 0;
-        client.wire.forget();
-        for (operation, _) in client.writer.crash() {
-            if written {
+        self.watch.client_crashed(index);
+        client.wire.forget(late);
+        // The disk has any part of what was handed over, in its order.
+        let mut items = client.writer.crash();
+        items.truncate(self.random.usize(..=items.len()));
+        for item in items {
+            if let ClientItem::Apply(operation, _) = item {
                 // Whether it is refused does not matter: nobody is there to be told.
-                client.rows.apply(client.clock, &operation).ok();
+                self.write_of_client(index, &operation).ok();
             }
         }
         true
@@ -177,7 +186,8 @@ impl World {
     pub(crate) fn submit(&mut self, index: usize) {
         let planned = self.scenario.jobs[index].clone();
         let now = self.agenda.now();
-        let Some(machine) = &mut self.clients[planned.client].machine else { return };
+        let client = &mut self.clients[planned.client];
+        let Some(machine) = &mut client.machine else { return };
         let task = TaskName::parse(if planned.idempotent { IDEMPOTENT } else { "task" }).expect("a name");
         let request_body = JobRequestBody {
             task: task.clone(),
@@ -188,8 +198,8 @@ impl World {
             wait: planned.waits.then_some(true),
         };
         let deadline = now + planned.timeout;
-        self.watch.submitted(planned.client, &job_id(index), &planned.target, deadline);
-        machine.submit(JobRequest {
+        self.watch.submitted(now, planned.client, &job_id(index), &planned.target, deadline);
+        let request = JobRequest {
             job: job_id(index),
             service: service(),
             task,
@@ -198,20 +208,32 @@ impl World {
             timeout: planned.timeout,
             deadline,
             waits: planned.waits,
-        });
+        };
+        if client.backlog.takes(Held::of(machine)) && self.plant != Some(Plant::TakeAll) {
+            client.backlog.push(request.job.clone(), deadline);
+            let token = ClientToken(request.job.clone());
+            client.writer.push(ClientItem::Apply(ClientStoreOperation::Insert(request), Some(token)));
+        } else {
+            machine.submit(request);
+        }
         self.drain_client(planned.client);
     }
 
     pub(crate) fn cancel(&mut self, index: usize) {
         let planned = &self.scenario.jobs[index];
         let (client, by, now) = (planned.client, planned.cancelled_by, self.agenda.now());
-        if let Some(machine) = &mut self.clients[by].machine {
-            let text = CANCELLED_BY_CALLER.to_owned();
-            if by == client {
-                machine.cancel(now, &job_id(index), text);
-            } else {
+        let canceller = &mut self.clients[by];
+        if let Some(machine) = &mut canceller.machine {
+            let (id, text) = (job_id(index), CANCELLED_BY_CALLER.to_owned());
+            if by != client {
                 let of = Identity::parse(&client_name(client)).expect("a name");
-                machine.cancel_elsewhere(Some(of), &job_id(index), service(), Target::All, text);
+                machine.cancel_elsewhere(Some(of), &id, service(), Target::All, text);
+            } else if canceller.backlog.is_empty() || machine.state(&id).is_some() {
+                machine.cancel(now, &id, text);
+            } else {
+                // It may be one that waits on the disk.
+                canceller.backlog.asks();
+                canceller.writer.push(ClientItem::Find(id, text));
             }
             self.drain_client(by);
         }
@@ -253,7 +275,9 @@ impl World {
     pub(crate) fn client_timeout(&mut self, index: usize) {
         let now = self.agenda.now();
         if let Some(machine) = &mut self.clients[index].machine {
-            machine.timeout(now);
+            if machine.next_deadline().is_some_and(|at| at <= now) {
+                machine.timeout(now);
+            }
             if self.plant == Some(Plant::Oversleep) {
                 self.clients[index].sleeps_until = now + Duration::from_secs(30);
             }
@@ -266,23 +290,82 @@ impl World {
             return;
         }
         let now = self.agenda.now();
-        for (operation, token) in self.clients[index].writer.take_batch() {
-            if self.plant == Some(Plant::LoseResults) && matches!(operation, ClientStoreOperation::Result { .. }) {
-                continue;
-            }
-            if let ClientStoreOperation::Progress(Progress { state: JobState::Cancelling, job, .. }) = &operation {
-                self.watch.cancellation_stored(job);
-            }
-            let client = &mut self.clients[index];
-            let outcome = client.rows.apply(client.clock, &operation);
-            if let (Some(token), Some(machine)) = (token, &mut client.machine) {
-                machine.stored(now, token, outcome);
-                self.drain_client(index);
-            } else if let Err(error) = outcome {
-                self.watch.fail(format!("the store of client {index} refused: {error}: {operation:?}"));
+        // The disk has all of a batch before anybody hears of it.
+        let mut confirmed = Vec::new();
+        for item in self.clients[index].writer.take_batch_to_tell() {
+            let client = &self.clients[index];
+            match item {
+                ClientItem::Apply(ClientStoreOperation::Result { .. }, _) if self.plant == Some(Plant::LoseResults) => {
+                }
+                ClientItem::Apply(operation, token) => {
+                    let outcome = self.write_of_client(index, &operation);
+                    match token {
+                        Some(token) => confirmed.push(Confirmed::Stored(token, outcome)),
+                        None => {
+                            if let Err(error) = outcome {
+                                self.watch.fail(format!("the store of client {index} refused: {error}: {operation:?}"));
+                            }
+                        }
+                    }
+                }
+                ClientItem::Read(what) => {
+                    let page = client.rows.read(now, client.steady, &what, &self.scenario.backlog);
+                    let fails = self.random.u32(..1000) < self.scenario.unread_per_mille;
+                    confirmed.push(Confirmed::Read(what, if fails { Err(()) } else { Ok(page) }));
+                }
+                ClientItem::Find(job, text) => {
+                    let found = client.rows.0.get(&job).map(|row| Box::new(row.waiting(now, client.steady)));
+                    confirmed.push(Confirmed::Found(job, text, found));
+                }
             }
         }
+        // What else happens meanwhile may be heard of first.
+        let delay = up_to(&mut self.random, CONFIRMED_MAX);
+        self.agenda.after(delay, Occurrence::Confirmed(index, process, confirmed));
+    }
+
+    pub(crate) fn client_confirmed(&mut self, index: usize, process: u64, confirmed: Vec<Confirmed>) {
+        if self.clients[index].process != process {
+            return;
+        }
+        let now = self.agenda.now();
+        self.clients[index].writer.has_told();
+        for confirmed in confirmed {
+            let client = &mut self.clients[index];
+            let Some(machine) = &mut client.machine else { return };
+            match confirmed {
+                Confirmed::Stored(token, outcome) => {
+                    if client.backlog.confirmed(&token.0, outcome.is_ok()) {
+                        let is_stored = client.rows.0.contains_key(&token.0);
+                        self.watch.acknowledged(&token.0, is_stored);
+                    } else {
+                        machine.stored(now, token, outcome);
+                    }
+                }
+                Confirmed::Read(what, page) => self.read_back(index, &what, page),
+                Confirmed::Found(job, text, found) => {
+                    if let Some(waiting) = found {
+                        self.take_back(index, *waiting);
+                    }
+                    let client = &mut self.clients[index];
+                    client.backlog.has_answered();
+                    let Some(machine) = &mut client.machine else { return };
+                    machine.cancel(now, &job, text);
+                    self.taken_back(index);
+                }
+            }
+            self.drain_client(index);
+        }
         self.drain_client(index);
+    }
+
+    fn write_of_client(&mut self, index: usize, operation: &ClientStoreOperation) -> Result<(), String> {
+        if let ClientStoreOperation::Progress(Progress { state: JobState::Cancelling, job, .. }) = operation {
+            self.watch.cancellation_stored(job);
+        }
+        let wall = self.wall_of_client(index);
+        let client = &mut self.clients[index];
+        client.rows.apply(wall, client.steady, operation)
     }
 
     pub(crate) fn answer(&mut self, index: usize, process: u64, job: &JobId, worker: &Identity, question: String) {
@@ -297,8 +380,11 @@ impl World {
         }
     }
 
-    fn drain_client(&mut self, index: usize) {
+    pub(crate) fn drain_client(&mut self, index: usize) {
         loop {
+            if self.strikes(Some(Peer::Client(index))) {
+                return;
+            }
             let client = &mut self.clients[index];
             let Some(output) = client.machine.as_mut().and_then(Client::poll_output) else { break };
             match output {
@@ -322,7 +408,12 @@ impl World {
                             self.watch.cancelled(self.agenda.now(), &progress.job, rows);
                         }
                     }
-                    client.writer.push((operation, token));
+                    if let ClientStoreOperation::Progress(progress) = &operation
+                        && progress.state.is_final()
+                    {
+                        client.backlog.has_ended(&progress.job);
+                    }
+                    client.writer.push(ClientItem::Apply(operation, token));
                 }
                 ClientOutput::Update(job, update) => self.client_update(index, &job, update),
                 ClientOutput::Management(..) => client.management_open -= 1,
@@ -330,6 +421,7 @@ impl World {
                 ClientOutput::Note(note) => trace!(self, "client {index}: {note:?}"),
             }
         }
+        self.refill(index);
         self.flush(Peer::Client(index));
         let process = self.clients[index].process;
         if self.clients[index].writer.begin() {

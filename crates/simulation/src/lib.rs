@@ -6,9 +6,10 @@
 //! so that a run that fails fails again.
 //!
 //! Reading order: [`scenario`] (what a seed means), [`agenda`] (the virtual clock), [`wire`], [`store`], the three nodes
-//! [`client`], [`broker`], [`worker`], [`world`] (puts them together), [`watch`] (what must hold after every step), [`plant`] (errors that show that it does find some).
+//! [`client`] (with its [`backlog`]), [`broker`], [`worker`], [`world`] (puts them together), [`watch`] (what must hold after every step), [`plant`] (errors that show that it does find some).
 
 pub mod agenda;
+pub mod backlog;
 pub mod broker;
 pub mod client;
 pub mod plant;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use norfab_protocol::Target;
+use norfab_protocol::client::backlog::BacklogBounds;
 
 /// Faults happen in this time; afterwards the fabric has peace to finish.
 pub const FAULTS_UNTIL: Duration = Duration::from_secs(60);
@@ -45,6 +46,17 @@ pub enum Role {
     Worker,
 }
 
+/// Which way messages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From a peer to the broker.
+    ToBroker,
+    /// From the broker to a peer.
+    ToPeer,
+    /// Both.
+    Both,
+}
+
 /// Something that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -62,8 +74,12 @@ pub enum Fault {
     FreezeWorker(usize, Duration),
     /// The wall clock of a host is set on or back by so many seconds.
     StepClock(Role, usize, i64),
-    /// Nothing that the broker says arrives at a worker for this time; what the worker says does.
-    StallWorker(usize, Duration),
+    /// Nothing arrives in a direction for this time, on a connection that stays.
+    Stall(Role, usize, Direction, Duration),
+    /// The network between a peer and the broker is cut for this time, and the connection with it.
+    Cut(Role, usize, Duration),
+    /// The same between the broker and everybody.
+    CutAll(Duration),
 }
 
 /// Everything that a seed decides beforehand.
@@ -92,6 +108,14 @@ pub struct Scenario {
     /// Whether the last worker takes a question about many jobs for one about a job that it does not know, as workers of Python NorFab
     /// do.
     pub last_is_plain: bool,
+    /// How often of 10,000 a process ends between two of its outputs, or between two of its messages.
+    pub strikes_per_10000: u32,
+    /// Whether that happens to the broker, too.
+    pub strikes_broker: bool,
+    /// What a client's machine holds; the rest of its jobs waits in its database.
+    pub backlog: BacklogBounds,
+    /// How often of 1,000 a client cannot read back what waits.
+    pub unread_per_mille: u32,
 }
 
 impl Scenario {
@@ -124,10 +148,12 @@ impl Scenario {
                 }),
             });
         }
+        let delay_max = Duration::from_millis(if random.bool() { 2 } else { 800 });
+        let store_delay_max = Duration::from_millis(if random.bool() { 5 } else { 400 });
         // Each seed has its weather: which kinds of faults there are, and how many. Every eighth has none.
-        let kinds = if random.u8(..8) == 0 { 0 } else { random.u8(1..=255) };
+        let kinds = if random.u8(..8) == 0 { 0 } else { random.u16(1..1024) };
         let mut faults = Vec::new();
-        for kind in (0..8).filter(|kind| kinds & (1 << kind) != 0) {
+        for kind in (0..10).filter(|kind| kinds & (1 << kind) != 0) {
             for _ in 0..random.usize(1..=4) {
                 let longest = Duration::from_secs(if random.bool() { 3 } else { 25 });
                 let away = up_to(random, longest);
@@ -139,13 +165,36 @@ impl Scenario {
                     4 => Fault::CrashBroker(away),
                     6 => {
                         let seconds = if random.bool() { 3600 } else { -3600 };
-                        match random.bool() {
-                            true => Fault::StepClock(Role::Client, random.usize(..clients), seconds),
-                            false => Fault::StepClock(Role::Worker, random.usize(..workers), seconds),
-                        }
+                        let (role, index) = someone(random, clients, workers);
+                        Fault::StepClock(role, index, seconds)
                     }
                     5 => Fault::FreezeWorker(random.usize(..workers), away),
-                    _ => Fault::StallWorker(random.usize(..workers), away),
+                    7 => {
+                        let (role, index) = someone(random, clients, workers);
+                        let direction = match random.u8(..3) {
+                            0 => Direction::ToBroker,
+                            1 => Direction::ToPeer,
+                            _ => Direction::Both,
+                        };
+                        Fault::Stall(role, index, direction, away)
+                    }
+                    8 if random.u8(..4) == 0 => Fault::CutAll(away),
+                    9 => {
+                        // Who has it is known to nobody who is there, most likely.
+                        let any = jobs.iter().filter(|job: &&PlannedJob| job.target == Target::Any);
+                        let Some(job) = random.choice(any.collect::<Vec<_>>()) else { continue };
+                        let at = job.at + (2 * delay_max + store_delay_max).mul_f64(random.f64());
+                        faults.push((at, Fault::CrashBroker(away)));
+                        let stays = random.usize(..workers);
+                        for worker in (0..workers).filter(|worker| *worker != stays) {
+                            faults.push((at, Fault::CrashWorker(worker, away + Duration::from_secs(10))));
+                        }
+                        continue;
+                    }
+                    _ => {
+                        let (role, index) = someone(random, clients, workers);
+                        Fault::Cut(role, index, away)
+                    }
                 };
                 // Half of them strike while a job is on its way, where most can go wrong.
                 let at = if random.bool() {
@@ -160,18 +209,31 @@ impl Scenario {
         if random.u8(..8) == 0 {
             doubt_many(random, &mut jobs, &mut faults);
         }
+        // Small enough that jobs wait in most seeds, and room for a page beside what is there.
+        let page_jobs = random.usize(1..=3);
+        let page_bytes = random.usize(50..=300);
+        let backlog = BacklogBounds {
+            page_jobs,
+            page_bytes,
+            jobs_max: page_jobs + random.usize(0..=3),
+            bytes_max: if random.bool() { 100_000 } else { page_bytes + random.usize(0..=400) },
+        };
         Self {
+            backlog,
+            unread_per_mille: if random.u8(..4) == 0 { 100 } else { 0 },
             clients,
             workers,
             max_concurrent_jobs: random.usize(1..=5),
             jobs,
             faults,
-            delay_max: Duration::from_millis(if random.bool() { 2 } else { 800 }),
-            store_delay_max: Duration::from_millis(if random.bool() { 5 } else { 400 }),
+            delay_max,
+            store_delay_max,
             twice_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             full_per_mille: if random.u8(..4) == 0 { 20 } else { 0 },
             unwritten_starts_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
             last_is_plain: random.u8(..4) == 0,
+            strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
+            strikes_broker: random.bool(),
         }
     }
 
@@ -179,11 +241,10 @@ impl Scenario {
     pub fn steps_clocks(&self) -> bool {
         self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock(..)))
     }
+}
 
-    /// Whether the broker's process ends in it: it forgets which jobs went where.
-    pub fn loses_broker(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::CrashBroker(_)))
-    }
+fn someone(random: &mut fastrand::Rng, clients: usize, workers: usize) -> (Role, usize) {
+    if random.bool() { (Role::Client, random.usize(..clients)) } else { (Role::Worker, random.usize(..workers)) }
 }
 
 /// Most jobs are for any worker, come at one time, and the broker ends before it said who has them.

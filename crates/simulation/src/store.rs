@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use norfab_protocol::client::{ClientStoreOperation, ClientToken, JobRequest, JobState, Progress};
+use norfab_protocol::client::backlog::{BacklogBounds, Reading};
+use norfab_protocol::client::{ClientStoreOperation, ClientToken, JobRequest, JobState, Progress, RestoredClientJob};
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{Asked, NewJob, StoreFailure, WorkerStoreOperation, WorkerToken};
 
@@ -14,11 +15,13 @@ use norfab_protocol::worker::{Asked, NewJob, StoreFailure, WorkerStoreOperation,
 pub struct Writer<Item> {
     waiting: VecDeque<Item>,
     batch: Vec<Item>,
+    /// A batch is written and that is not told yet.
+    tells: bool,
 }
 
 impl<Item> Default for Writer<Item> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), batch: Vec::new() }
+        Self { waiting: VecDeque::new(), batch: Vec::new(), tells: false }
     }
 }
 
@@ -30,11 +33,22 @@ impl<Item> Writer<Item> {
 
     /// Begins a batch with all that has gathered. `true`: it did, and it will be done some time later.
     pub fn begin(&mut self) -> bool {
-        if !self.batch.is_empty() || self.waiting.is_empty() {
+        if self.tells || !self.batch.is_empty() || self.waiting.is_empty() {
             return false;
         }
         self.batch.extend(self.waiting.drain(..));
         true
+    }
+
+    /// That the batch is done is told: see [`Writer::take_batch_to_tell`].
+    pub fn has_told(&mut self) {
+        self.tells = false;
+    }
+
+    /// The batch is done, which is told some time later. No other begins before.
+    pub fn take_batch_to_tell(&mut self) -> Vec<Item> {
+        self.tells = true;
+        self.take_batch()
     }
 
     /// The batch is done.
@@ -42,10 +56,12 @@ impl<Item> Writer<Item> {
         std::mem::take(&mut self.batch)
     }
 
-    /// The process ends. Returns the batch in hand, which the disk may have or not.
+    /// The process ends. Returns all that was handed over and is not confirmed, of which the disk may have any first part.
     pub fn crash(&mut self) -> Vec<Item> {
-        self.waiting.clear();
-        std::mem::take(&mut self.batch)
+        self.tells = false;
+        let mut items = std::mem::take(&mut self.batch);
+        items.extend(self.waiting.drain(..));
+        items
     }
 }
 
@@ -111,8 +127,13 @@ impl WorkerRows {
 pub struct ClientRow {
     /// What was asked.
     pub request: JobRequest,
-    /// What the wall clock was ahead then, in seconds.
+    /// What the wall clock was ahead when the process began that stored it, in seconds: deadlines are kept by clocks that nobody
+    /// sets while a process runs.
     pub clock: i64,
+    /// What the wall clock said when it was stored, in milliseconds.
+    pub submitted: i64,
+    /// Counts the rows.
+    pub number: u64,
     /// How far it is.
     pub progress: Progress,
     /// Whose results are there.
@@ -130,11 +151,89 @@ pub fn seen(at: Instant, then: i64, clock: i64) -> Option<Instant> {
 }
 
 /// What a client's writer is told.
-pub type ClientItem = (ClientStoreOperation, Option<ClientToken>);
+#[derive(Debug)]
+pub enum ClientItem {
+    /// Change.
+    Apply(ClientStoreOperation, Option<ClientToken>),
+    /// Read jobs back that wait.
+    Read(Reading<Place>),
+    /// Look whether a job waits that is to be cancelled, and why.
+    Find(JobId, String),
+}
+
+/// Where a page ends.
+pub type Place = (i64, JobId);
+
+/// A job as the database has it.
+#[derive(Debug)]
+pub struct Waiting {
+    /// The job, with the time that is left to it by the row: it moves where the wall clock was set between two processes.
+    pub job: RestoredClientJob,
+    /// Where it stands.
+    pub place: Place,
+    /// Counts the rows.
+    pub number: u64,
+}
+
+impl ClientRow {
+    /// As it is read back by a process that began when the wall clock was `clock` ahead.
+    pub fn waiting(&self, now: Instant, clock: i64) -> Waiting {
+        let mut request = self.request.clone();
+        request.deadline = seen(request.deadline, self.clock, clock).unwrap_or(now);
+        let progress = &self.progress;
+        Waiting {
+            place: (self.submitted, request.job.clone()),
+            number: self.number,
+            job: RestoredClientJob {
+                request,
+                state: progress.state,
+                dispatched: progress.dispatched.clone(),
+                started: progress.started.clone(),
+                completed: progress.completed.clone(),
+                errors: progress.errors.clone(),
+            },
+        }
+    }
+}
 
 impl ClientRows {
-    /// Does one thing.
-    pub fn apply(&mut self, clock: i64, operation: &ClientStoreOperation) -> Result<(), String> {
+    /// A page of what is to be read, at most so many jobs and not many more bytes, and where it ends.
+    pub fn read(
+        &self,
+        now: Instant,
+        clock: i64,
+        what: &Reading<Place>,
+        bounds: &BacklogBounds,
+    ) -> (Vec<Waiting>, Option<Place>) {
+        let unfinished =
+            self.0.values().filter(|row| !row.progress.state.is_final()).map(|row| row.waiting(now, clock));
+        let mut found: Vec<Waiting> = match what {
+            Reading::Next(after) => unfinished.filter(|job| Some(&job.place) > after.as_ref()).collect(),
+            Reading::Late => unfinished.filter(|job| job.job.request.deadline < now).collect(),
+        };
+        match what {
+            Reading::Next(_) => found.sort_by(|one, other| one.place.cmp(&other.place)),
+            Reading::Late => found.sort_by_key(|job| job.job.request.deadline),
+        }
+        let mut bytes = 0;
+        let fits = |job: &&Waiting| {
+            let fits = bytes < bounds.page_bytes;
+            bytes += job.job.request.body.len();
+            fits
+        };
+        let length = found.iter().take(bounds.page_jobs).take_while(fits).count();
+        found.truncate(length);
+        let end = found.last().map(|job| job.place.clone());
+        (found, end)
+    }
+
+    /// The highest number of a row.
+    pub fn last_number(&self) -> Option<u64> {
+        self.0.values().map(|row| row.number).max()
+    }
+
+    /// Does one thing. `wall` is what the wall clock says, in milliseconds.
+    pub fn apply(&mut self, wall: i64, clock: i64, operation: &ClientStoreOperation) -> Result<(), String> {
         match operation {
             ClientStoreOperation::Insert(request) => {
                 if self.0.contains_key(&request.job) {
@@ -148,7 +247,14 @@ impl ClientRows {
                     completed: Vec::new(),
                     errors: Vec::new(),
                 };
-                let row = ClientRow { request: request.clone(), clock, progress, results: BTreeSet::new() };
+                let row = ClientRow {
+                    request: request.clone(),
+                    clock,
+                    submitted: wall,
+                    number: self.last_number().map_or(0, |last| last + 1),
+                    progress,
+                    results: BTreeSet::new(),
+                };
                 self.0.insert(request.job.clone(), row);
             }
             ClientStoreOperation::Progress(progress) => match self.0.get_mut(&progress.job) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use norfab_protocol::frame::Frames;
+
 /// Where the lines go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {
@@ -27,5 +29,20 @@ impl Trace {
                 }
             }
         }
+    }
+}
+
+/// Bytes of each frame that are shown.
+const SHOWN_BYTES: usize = 160;
+
+/// A message as a line.
+pub struct Shown<'a>(pub &'a Frames);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for frame in self.0.iter().filter(|frame| !frame.is_empty()) {
+            write!(formatter, " {}", frame[..frame.len().min(SHOWN_BYTES)].escape_ascii())?;
+        }
+        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use norfab_protocol::client::{JobState, Outcome, Progress};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::name::{Identity, JobId};
+use norfab_protocol::size::Size;
 use norfab_protocol::worker::Ending;
 
 use crate::store::{ClientRows, WorkerRows};
@@ -19,6 +20,10 @@ const SETTLED_AFTER: Duration = Duration::from_secs(25);
 
 /// The same while the client does not know who has the job: the longest time between two POSTs comes on top.
 const POSTED_AFTER: Duration = Duration::from_secs(100);
+
+/// How long after its deadline a job may end: those that wait on their client's disk are asked for once a second, a few at a time,
+/// and a disk takes its time.
+const LATE_MAX: Duration = Duration::from_secs(8);
 
 /// How long a message may be under way, which nobody counts: to a worker to which nothing arrives and that is frozen then.
 const UNDER_WAY_MAX: Duration = Duration::from_secs(60);
@@ -31,6 +36,8 @@ struct WatchedJob {
     deadline: Instant,
     state: JobState,
     dispatched: bool,
+    /// Since when its client's machine has it, where it was read back.
+    held_since: Instant,
     /// Workers that the broker posted it to.
     posted: BTreeSet<Identity>,
     results: BTreeSet<Identity>,
@@ -54,10 +61,12 @@ pub struct Counts {
     pub starts: u64,
     /// Jobs that a worker ended because they were cancelled.
     pub cancellations: u64,
-    /// Tasks for `any` that ran on a second worker, because the broker forgot the first.
-    pub second_workers: u64,
     /// Faults that happened.
     pub faults: u64,
+    /// Jobs that waited on their client's disk until there was room.
+    pub waited: u64,
+    /// Processes that ended between two of their outputs.
+    pub strikes: u64,
     /// Messages that arrived.
     pub messages: u64,
     /// Questions about many jobs that a worker answered.
@@ -72,8 +81,9 @@ impl Counts {
         }
         self.starts += other.starts;
         self.cancellations += other.cancellations;
-        self.second_workers += other.second_workers;
         self.faults += other.faults;
+        self.strikes += other.strikes;
+        self.waited += other.waited;
         self.messages += other.messages;
         self.questions += other.questions;
     }
@@ -84,9 +94,9 @@ impl fmt::Display for Counts {
         let [completed, failed, stale, cancelled] = self.ended;
         write!(
             formatter,
-            "{} faults, {} messages, {} answers about many jobs, {} tasks begun ({} for any on a second worker); jobs: {completed} \
+            "{} faults and {} ends between two outputs, {} messages, {} answers about many jobs, {} tasks begun; jobs: {} waited on disks,  {completed} \
              completed, {failed} failed, {stale} stale, {cancelled} cancelled ({} of their parts by a worker)",
-            self.faults, self.messages, self.questions, self.starts, self.second_workers, self.cancellations
+            self.faults, self.strikes, self.messages, self.questions, self.starts, self.waited, self.cancellations
         )
     }
 }
@@ -103,7 +113,10 @@ pub struct Watch {
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
-    loses_broker: bool,
+    /// When those jobs are due that their clients have in hand.
+    due: BTreeSet<(Instant, JobId)>,
+    /// It forgot then which jobs went where.
+    broker_was_lost: bool,
     steps_clocks: bool,
     /// What does not hold.
     pub broken: Option<String>,
@@ -112,9 +125,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a run. `loses_broker`: some promises need a broker that remembers. `steps_clocks`: others need to know across a
-    /// restart how much time has passed.
-    pub fn new(now: Instant, loses_broker: bool, steps_clocks: bool) -> Self {
+    /// Watches a run. `steps_clocks`: some promises need to know across a restart how much time has passed.
+    pub fn new(now: Instant, steps_clocks: bool) -> Self {
         Self {
             jobs: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -123,7 +135,8 @@ impl Watch {
             stored_results: BTreeMap::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
-            loses_broker,
+            due: BTreeSet::new(),
+            broker_was_lost: false,
             steps_clocks,
             broken: None,
             counts: Counts::default(),
@@ -135,13 +148,56 @@ impl Watch {
         self.broken.get_or_insert(what);
     }
 
+    /// The broker's process ends. Some promises need one that remembers.
+    pub fn broker_lost(&mut self) {
+        self.broker_was_lost = true;
+    }
+
+    /// A client's process ends: nobody has its jobs in hand.
+    pub fn client_crashed(&mut self, client: usize) {
+        let clients = &self.clients;
+        self.due.retain(|(_, job)| clients.get(job) != Some(&client));
+    }
+
+    /// A job is not to be expected to end at its deadline.
+    pub fn in_nobodys_hands(&mut self, job: &JobId) {
+        self.due.retain(|(_, due)| due != job);
+    }
+
+    /// After each step: no job is without an end after its deadline, while its client runs.
+    pub fn check_due(&mut self, now: Instant) {
+        if let Some((deadline, job)) = self.due.first()
+            && *deadline + LATE_MAX < now
+        {
+            let what = format!("job {job} has no end {:?} after its deadline", now - *deadline);
+            self.fail(what);
+        }
+    }
+
+    /// A client begins: what it acknowledged is on its disk.
+    pub fn check_acknowledged(&mut self, client: usize, rows: &ClientRows) {
+        let is_lost = |(job, watched): &(&JobId, &WatchedJob)| {
+            watched.acknowledged && self.clients.get(*job) == Some(&client) && !rows.0.contains_key(*job)
+        };
+        if let Some(job) = self.jobs.iter().find(is_lost).map(|(job, _)| job.clone()) {
+            self.fail(format!("job {job} was acknowledged and is lost"));
+        }
+    }
+
+    /// What a machine holds stays within its bounds.
+    pub fn check_sizes(&mut self, who: impl fmt::Display, sizes: impl Iterator<Item = Size>) {
+        for Size { what, count, max } in sizes.filter(Size::is_exceeded) {
+            self.fail(format!("{who} holds too much: {count} {what}, at most {max} are expected"));
+        }
+    }
+
     /// Something went wrong, or right again.
     pub fn disturbed(&mut self, now: Instant) {
         self.disturbed = now;
     }
 
     /// A client takes a new job.
-    pub fn submitted(&mut self, client: usize, job: &JobId, target: &Target, deadline: Instant) {
+    pub fn submitted(&mut self, now: Instant, client: usize, job: &JobId, target: &Target, deadline: Instant) {
         self.clients.insert(job.clone(), client);
         let watched = WatchedJob {
             any: *target == Target::Any,
@@ -149,6 +205,7 @@ impl Watch {
             deadline,
             state: JobState::New,
             dispatched: false,
+            held_since: now,
             posted: BTreeSet::new(),
             results: BTreeSet::new(),
             holders: Vec::new(),
@@ -161,8 +218,13 @@ impl Watch {
     }
 
     /// A client found the job in its store at its start.
-    pub fn restored(&mut self, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
+    pub fn restored(&mut self, now: Instant, job: &JobId, state: JobState, dispatched: &[Identity], deadline: Instant) {
         if let Some(watched) = self.jobs.get_mut(job) {
+            watched.held_since = now;
+            self.due.remove(&(watched.deadline, job.clone()));
+            if !state.is_final() {
+                self.due.insert((deadline, job.clone()));
+            }
             watched.holders = dispatched.to_vec();
             watched.deadline = deadline;
             watched.state = state;
@@ -193,6 +255,9 @@ impl Watch {
     pub fn acknowledged(&mut self, job: &JobId, is_stored: bool) {
         if let Some(watched) = self.jobs.get_mut(job) {
             watched.acknowledged = true;
+            if !watched.ended {
+                self.due.insert((watched.deadline, job.clone()));
+            }
         }
         if !is_stored {
             self.fail(format!("job {job} is acknowledged before it is stored"));
@@ -294,6 +359,7 @@ impl Watch {
             state => return self.fail(format!("job {job} ended as {state:?}")),
         };
         self.counts.ended[index] += 1;
+        self.due.remove(&(watched.deadline, job.clone()));
         watched.told = Some(outcome.state);
         let is_named = |worker: &&Identity| {
             watched.results.contains(*worker)
@@ -305,13 +371,15 @@ impl Watch {
             return self.fail(format!("job {job} ended without a result of {worker} and does not name it"));
         }
         let (deadline, dispatched) = (watched.deadline, watched.dispatched);
+        let held_since = watched.held_since;
         let (results, posted) = (watched.results.clone(), watched.posted.clone());
-        if now > deadline.max(alive_since) {
+        // One that waits on its client's disk is looked for there.
+        if now > deadline.max(alive_since) + LATE_MAX {
             self.fail(format!("job {job} ended {:?} after its deadline", now - deadline));
         }
         let without: Vec<&Identity> = posted.difference(&results).collect();
         if outcome.state == JobState::Completed
-            && (!outcome.missing.is_empty() || !without.is_empty() && !self.loses_broker)
+            && (!outcome.missing.is_empty() || !without.is_empty() && !self.broker_was_lost)
         {
             let without = format!("{without:?} {:?}", outcome.missing);
             self.fail(format!("job {job} completed without {without}"));
@@ -327,8 +395,8 @@ impl Watch {
             .map(|((_, worker), at)| (worker.clone(), *at))
             .collect();
         for (worker, at) in stored {
-            let counted = !self.loses_broker || outcome.missing.iter().any(|(missing, _)| *missing == worker);
-            let quiet_since = at.max(self.disturbed).max(alive_since);
+            let counted = !self.broker_was_lost || outcome.missing.iter().any(|(missing, _)| *missing == worker);
+            let quiet_since = at.max(self.disturbed).max(alive_since).max(held_since);
             if counted && !results.contains(&worker) && quiet_since + patience <= now {
                 self.fail(format!(
                     "job {job} ended as {:?} without the result that {worker} stored {:?} before",
@@ -357,11 +425,14 @@ impl Watch {
             self.fail(format!("job {job} runs twice on {worker}"));
         }
         if other && self.jobs.get(job).is_some_and(|watched| watched.any) {
-            if self.loses_broker {
-                self.counts.second_workers += 1;
-            } else {
-                self.fail(format!("job {job} for any runs on {worker} and on another worker"));
-            }
+            self.fail(format!("job {job} for any runs on {worker} and on another worker"));
+        }
+    }
+
+    /// A worker tells that its process ended while a job ran.
+    pub fn interrupted(&mut self, job: &JobId, worker: &Identity) {
+        if !self.starts.get(job).is_some_and(|workers| workers.contains(worker)) {
+            self.fail(format!("job {job} is told as interrupted on {worker} and had not begun there"));
         }
     }
 
@@ -396,7 +467,7 @@ impl Watch {
         };
         // Of a job for all that was posted to two brokers nobody knows every worker, nor the other of two for any.
         if now < watched.deadline
-            && !(self.loses_broker && (watched.all || watched.any && watched.posted.len() > 1))
+            && !(self.broker_was_lost && (watched.all || watched.any && watched.posted.len() > 1))
             && let Some(worker) = workers.find_map(keeps)
         {
             self.fail(format!("job {job} is stored as cancelled, and {worker} still has it"));

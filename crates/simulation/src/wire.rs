@@ -7,6 +7,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::name::JobId;
 use norfab_protocol::worker::Class;
 
+use crate::scenario::Direction;
+
 /// Most messages that wait for a connection: what the bounded queue of an owner and its socket hold.
 const OUTBOX_MAX: usize = 10_000;
 
@@ -23,8 +25,13 @@ pub struct Wire {
     first: Option<Frames>,
     /// The latest beat, between the two: as an owner's queue has it.
     beat: Option<Frames>,
-    /// Until when nothing more arrives at the peer on this connection.
-    stalled_until: Instant,
+    /// Until when nothing more arrives at the peer on this connection, and nothing of the peer at the broker.
+    to_peer_from: Instant,
+    to_broker_from: Instant,
+    /// Before this there is no connection: the network is cut.
+    pub cut_until: Instant,
+    /// A connection that the peer has lost, and of which the broker still gets what the peer had said on it.
+    late: Option<u64>,
     /// The peer said good-bye on this connection.
     pub said_goodbye: bool,
     last_to_broker: Instant,
@@ -42,7 +49,10 @@ impl Wire {
             outbox: VecDeque::new(),
             first: None,
             beat: None,
-            stalled_until: now,
+            to_peer_from: now,
+            to_broker_from: now,
+            cut_until: now,
+            late: None,
             said_goodbye: false,
             last_to_broker: now,
             last_to_peer: now,
@@ -50,31 +60,46 @@ impl Wire {
         }
     }
 
-    /// The connection is lost, with all that is in flight. What waits in the peer stays.
-    pub fn drop_connection(&mut self) {
+    /// The connection is lost, with all that is in flight to the peer. What waits in the peer stays. What is in flight to the
+    /// broker is lost or comes `late` until the next connection is made.
+    pub fn drop_connection(&mut self, late: bool) {
+        self.late = late.then_some(self.epoch);
         self.up = false;
         self.beat = None;
         self.epoch += 1;
     }
 
     /// The peer's process is gone, with all that waited in it.
-    pub fn forget(&mut self) {
-        self.drop_connection();
+    pub fn forget(&mut self, late: bool) {
+        self.drop_connection(late);
         self.outbox.clear();
         self.first = None;
     }
 
     /// There is a connection.
-    pub fn connect(&mut self) {
+    pub fn connect(&mut self, now: Instant) {
         self.up = true;
+        // What had come of the last one was read then, and it is closed.
+        self.late = None;
         self.spoke = false;
         self.said_goodbye = false;
-        self.stalled_until = self.last_to_peer;
+        (self.to_peer_from, self.to_broker_from) = (self.last_to_peer, now);
+        self.last_to_broker = now;
     }
 
-    /// What is on its way to the peer stops until then.
-    pub fn stall(&mut self, until: Instant) {
-        self.stalled_until = self.stalled_until.max(until);
+    /// Whether a message that the peer sent on this connection arrives at the broker.
+    pub fn arrives(&self, epoch: u64) -> bool {
+        self.epoch == epoch || self.late == Some(epoch)
+    }
+
+    /// What is on its way stops until then.
+    pub fn stall(&mut self, direction: Direction, until: Instant) {
+        if direction != Direction::ToBroker {
+            self.to_peer_from = self.to_peer_from.max(until);
+        }
+        if direction != Direction::ToPeer {
+            self.to_broker_from = self.to_broker_from.max(until);
+        }
     }
 
     /// The peer sends. What cannot leave yet waits, but for beats. With a job: until that is forgotten.
@@ -116,13 +141,13 @@ impl Wire {
 
     /// When a message to the broker arrives that leaves now: never before one that left earlier.
     pub fn arrival_at_broker(&mut self, now: Instant, delay: Duration) -> Instant {
-        self.last_to_broker = self.last_to_broker.max(now + delay);
+        self.last_to_broker = self.last_to_broker.max(now + delay).max(self.to_broker_from);
         self.last_to_broker
     }
 
     /// When a message to the peer arrives that leaves now.
     pub fn arrival_at_peer(&mut self, now: Instant, delay: Duration) -> Instant {
-        self.last_to_peer = self.last_to_peer.max(now + delay).max(self.stalled_until);
+        self.last_to_peer = self.last_to_peer.max(now + delay).max(self.to_peer_from);
         self.last_to_peer
     }
 }

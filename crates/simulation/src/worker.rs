@@ -1,6 +1,6 @@
 //! A worker, its store, and its tasks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,8 +9,8 @@ use norfab_protocol::frame::Frames;
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{
-    Abandoned, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
-    WorkerOutput, WorkerStoreOperation, result_reply,
+    Abandoned, Asked, Class, Ending, LoadedJob, NotTaken, RestoredJob, StartJob, StoreFailure, Worker, WorkerConfig,
+    WorkerOutput, WorkerStoreOperation, WorkerToken, result_reply,
 };
 use norfab_protocol::{Event, EventType, Severity};
 
@@ -42,6 +42,13 @@ pub enum Step {
     End,
 }
 
+/// What a worker's writer answers.
+enum Confirmed {
+    Loaded(JobId, Identity, Asked, Option<LoadedJob>),
+    Stored(WorkerToken, Result<(), StoreFailure>),
+    LookedUp(Vec<JobId>, JobId, Identity, HashSet<JobId>),
+}
+
 #[derive(Debug)]
 struct Task {
     steps: VecDeque<Step>,
@@ -68,6 +75,8 @@ pub struct WorkerNode {
     writer: Writer<WorkerItem>,
     /// The disk.
     pub rows: WorkerRows,
+    /// The disk, too: tasks that have begun.
+    begun: BTreeSet<JobId>,
     tasks: BTreeMap<JobId, Task>,
 }
 
@@ -84,6 +93,7 @@ impl WorkerNode {
             wire: Wire::new(now),
             writer: Writer::default(),
             rows: WorkerRows::default(),
+            begun: BTreeSet::new(),
             tasks: BTreeMap::new(),
         }
     }
@@ -94,6 +104,20 @@ impl WorkerNode {
             return None;
         }
         self.machine.as_ref()?.next_deadline()
+    }
+
+    /// What must hold between two steps: no job is in two states.
+    pub fn check(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let has_ended = |job: &&JobId| self.rows.0.get(*job).is_some_and(|row| row.payload.is_some());
+        if let Some(job) = self.tasks.keys().find(has_ended) {
+            return Some(format!(
+                "job {job} is in two states: it runs on {}, whose disk has its result",
+                self.identity
+            ));
+        }
+        (self.tasks.len() > machine.running())
+            .then(|| format!("{} runs {} tasks and knows of {}", self.identity, self.tasks.len(), machine.running()))
     }
 
     /// What is left although everything is over.
@@ -162,39 +186,45 @@ impl World {
             .0
             .values()
             .filter(|row| row.payload.is_none())
-            .map(|row| RestoredJob {
-                new: row.new.clone(),
-                started: row.attempts > 0 && row.new.task.as_str() != IDEMPOTENT && plant != Some(Plant::BeginAgain),
-                remaining: {
+            .map(|row| {
+                let remaining = {
                     let time = row.new.time_left.unwrap_or_default();
                     let deadline = seen(row.received + time, row.clock, clock).unwrap_or(now);
                     let left = deadline.saturating_duration_since(now).min(time);
                     if plant == Some(Plant::GiveMoreTime) { time } else { left }
-                },
-                attempts: row.attempts,
+                };
+                let begun = match plant {
+                    Some(Plant::TakeForBegun) => true,
+                    Some(Plant::BeginAgain) => false,
+                    _ => worker.begun.contains(&row.new.job),
+                };
+                let again = row.new.task.as_str() == IDEMPOTENT;
+                RestoredJob::of_row(row.new.clone(), remaining, row.attempts > 0, row.attempts, begun, again)
             })
             .collect();
         for job in restored {
-            if let Some(machine) = &mut self.workers[index].machine {
-                machine.restore(now, job);
-            }
+            let Some(machine) = &mut self.workers[index].machine else { return };
+            machine.restore(now, job);
             self.drain_worker(index);
         }
     }
 
     pub(crate) fn crash_worker(&mut self, index: usize) -> bool {
-        let (written, now) = (self.random.bool(), self.agenda.now());
+        let (late, now) = (self.random.bool(), self.agenda.now());
         let worker = &mut self.workers[index];
         if worker.machine.take().is_none() {
             return false;
         }
         self.watch.worker_crashed(&worker.identity);
-        worker.wire.forget();
+        worker.wire.forget(late);
         worker.inbox.clear();
         worker.frozen_until = None;
         worker.tasks.clear();
-        for item in worker.writer.crash() {
-            if written && let WorkerItem::Apply(operation, _) = item {
+        // The disk has any part of what was handed over, in its order.
+        let mut items = worker.writer.crash();
+        items.truncate(self.random.usize(..=items.len()));
+        for item in items {
+            if let WorkerItem::Apply(operation, _) = item {
                 // Whether it is refused does not matter: nobody is there to be told.
                 if worker.rows.apply(now, worker.clock, &operation).is_ok()
                     && let WorkerStoreOperation::Finish { job, .. } = &operation
@@ -268,20 +298,21 @@ impl World {
             return;
         }
         let now = self.agenda.now();
+        // The disk has all of a batch before anybody hears of it.
+        let mut confirmed = Vec::new();
         for item in worker.writer.take_batch() {
             let worker = &mut self.workers[index];
-            let Some(machine) = &mut worker.machine else { return };
             match item {
                 WorkerItem::Load(job, client, asked) => {
                     let row = worker.rows.0.get(&job);
                     let loaded =
                         row.map(|row| LoadedJob { payload: row.payload.as_ref().map(|(payload, _)| payload.clone()) });
-                    machine.loaded(job, client, asked, loaded);
+                    confirmed.push(Confirmed::Loaded(job, client, asked, loaded));
                 }
                 WorkerItem::LookUp(jobs, question, client) => {
                     self.watch.counts.questions += 1;
                     let stored = jobs.iter().filter(|job| worker.rows.0.contains_key(*job)).cloned().collect();
-                    machine.looked_up(question, client, jobs, &stored);
+                    confirmed.push(Confirmed::LookedUp(jobs, question, client, stored));
                 }
                 WorkerItem::Apply(operation, token) => {
                     if self.plant == Some(Plant::ForgetDuplicates)
@@ -302,9 +333,19 @@ impl World {
                     if let Some(token) = token
                         && self.plant != Some(Plant::AcknowledgeFirst)
                     {
-                        machine.stored(now, token, outcome);
+                        confirmed.push(Confirmed::Stored(token, outcome));
                     }
                 }
+            }
+        }
+        for confirmed in confirmed {
+            let Some(machine) = &mut self.workers[index].machine else { return };
+            match confirmed {
+                Confirmed::Loaded(job, client, asked, loaded) => machine.loaded(job, client, asked, loaded),
+                Confirmed::LookedUp(jobs, question, client, stored) => {
+                    machine.looked_up(question, client, jobs, &stored);
+                }
+                Confirmed::Stored(token, outcome) => machine.stored(now, token, outcome),
             }
             self.drain_worker(index);
         }
@@ -333,6 +374,9 @@ impl World {
 
     fn drain_worker(&mut self, index: usize) {
         loop {
+            if self.strikes(Some(Peer::Worker(index))) {
+                return;
+            }
             let worker = &mut self.workers[index];
             let Some(output) = worker.machine.as_mut().and_then(Worker::poll_output) else { break };
             match output {
@@ -358,6 +402,9 @@ impl World {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
                     if matches!(why, Abandoned::Cancelled { .. }) {
                         self.announce_cancel(index, &job);
+                    }
+                    if why == Abandoned::Restarted {
+                        self.watch.interrupted(&job, &self.workers[index].identity);
                     }
                     self.finish_task(index, &job, Ending::Failed);
                 }
@@ -402,11 +449,13 @@ impl World {
         if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
             self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
         }
-        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts != attempt) {
+        // One whose process ended before its task began was written down as started once more than it was begun.
+        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts < attempt) {
             let attempts = row.map(|row| row.attempts);
             self.watch
                 .fail(format!("attempt {attempt} of job {job} starts on worker {index}, whose disk has {attempts:?}"));
         }
+        self.workers[index].begun.insert(job.clone());
         self.watch.started(self.agenda.now(), &job, &self.workers[index].identity, again);
         let mut steps: VecDeque<Step> = (0..self.random.u8(..4))
             .map(|_| match self.random.u8(..5) {

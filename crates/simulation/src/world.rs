@@ -10,12 +10,12 @@ use norfab_protocol::worker::Worker;
 
 use crate::agenda::Agenda;
 use crate::broker::BrokerNode;
-use crate::client::ClientNode;
+use crate::client::{ClientNode, Confirmed};
 use crate::plant::Plant;
 use crate::scenario::{
     FAULTS_UNTIL, Fault, Role, SUBMITTED_UNTIL, Scenario, TIMEOUT_MAX, client_name, up_to, worker_name,
 };
-use crate::trace::Trace;
+use crate::trace::{Shown, Trace};
 use crate::watch::{Counts, Watch};
 use crate::worker::{Step, WorkerNode};
 
@@ -25,6 +25,9 @@ const RUN_TIME: Duration =
 
 /// Most steps of a run: one that needs more does not come to rest.
 const STEPS_MAX: u64 = 300_000;
+
+/// Processes that end between two outputs in one run, at most.
+const STRIKES_MAX: u64 = 12;
 
 /// Longest time until a lost connection is there again.
 const RECONNECT_MAX: Duration = Duration::from_secs(3);
@@ -38,6 +41,15 @@ pub enum Peer {
     Worker(usize),
 }
 
+impl Peer {
+    fn of(role: Role, index: usize) -> Self {
+        match role {
+            Role::Client => Self::Client(index),
+            Role::Worker => Self::Worker(index),
+        }
+    }
+}
+
 /// What can happen.
 #[derive(Debug)]
 pub enum Occurrence {
@@ -49,14 +61,16 @@ pub enum Occurrence {
     Manage(usize),
     /// Something goes wrong.
     Fault(Fault),
-    /// A message arrives at the broker.
-    ToBroker(Peer, u64, Frames),
+    /// A message arrives at the broker, of a connection to this process of the broker.
+    ToBroker(Peer, u64, u64, Frames),
     /// A message arrives at a peer.
     ToPeer(Peer, u64, Frames),
     /// A peer tries to connect; an attempt of an older connection is void.
     Connect(Peer, u64),
     /// A writer has done its batch. The number is the process's.
     Written(Peer, u64),
+    /// A client hears what its writer has done.
+    Confirmed(usize, u64, Vec<Confirmed>),
     /// A process begins again.
     Restart(Peer),
     /// The broker begins again.
@@ -109,12 +123,13 @@ pub fn run_with(seed: u64, start: Instant, trace: Trace, plant: Option<Plant>) -
     world.plant = plant;
     if plant == Some(Plant::ForgetChoices) {
         world.broker.forgets = true;
-        world.broker.restart(seed);
+        world.broker.restart(start, seed);
     }
     world.begin();
     let mut steps = 0;
     while world.agenda.elapsed() < RUN_TIME && world.step() {
         steps += 1;
+        world.check_step();
         if steps > STEPS_MAX {
             world.watch.fail(format!("{steps} steps and no rest"));
         }
@@ -141,7 +156,8 @@ pub(crate) use trace;
 impl World {
     fn new(scenario: Scenario, mut random: fastrand::Rng, start: Instant, trace: Trace) -> Self {
         let workers: Vec<WorkerNode> = (0..scenario.workers).map(|index| WorkerNode::new(index, start)).collect();
-        let clients: Vec<ClientNode> = (0..scenario.clients).map(|index| ClientNode::new(index, start)).collect();
+        let clients: Vec<ClientNode> =
+            (0..scenario.clients).map(|index| ClientNode::new(index, start, scenario.backlog)).collect();
         let mut peers = BTreeMap::new();
         for index in 0..scenario.workers {
             peers.insert(Identity::parse(&worker_name(index)).expect("a name"), Peer::Worker(index));
@@ -150,9 +166,9 @@ impl World {
             peers.insert(Identity::parse(&client_name(index)).expect("a name"), Peer::Client(index));
         }
         Self {
-            watch: Watch::new(start, scenario.loses_broker(), scenario.steps_clocks()),
+            watch: Watch::new(start, scenario.steps_clocks()),
             agenda: Agenda::new(start),
-            broker: BrokerNode::new(random.u64(..)),
+            broker: BrokerNode::new(start, random.u64(..)),
             clients,
             workers,
             peers,
@@ -202,6 +218,30 @@ impl World {
         true
     }
 
+    /// What must hold between two steps.
+    fn check_step(&mut self) {
+        self.watch.check_due(self.agenda.now());
+        if let Some(machine) = self.broker.machine() {
+            self.watch.check_sizes("the broker", machine.sizes());
+        }
+        for client in &self.clients {
+            if let Some(broken) = client.check(&self.scenario.backlog) {
+                self.watch.fail(broken);
+            }
+            if let Some(machine) = &client.machine {
+                self.watch.check_sizes(client_name(client.index), machine.sizes());
+            }
+        }
+        for worker in &self.workers {
+            if let Some(broken) = worker.check() {
+                self.watch.fail(broken);
+            }
+            if let Some(machine) = &worker.machine {
+                self.watch.check_sizes(&worker.identity, machine.sizes());
+            }
+        }
+    }
+
     fn next_timer(&self) -> Option<(Instant, Option<Peer>)> {
         let broker = self.broker.next_deadline().map(|at| (at, None));
         let clients = self
@@ -240,15 +280,17 @@ impl World {
             Occurrence::Cancel(index) => self.cancel(index),
             Occurrence::Manage(index) => self.manage(index),
             Occurrence::Fault(fault) => self.fault(fault),
-            Occurrence::ToBroker(peer, epoch, frames) => {
-                if self.wire(peer).epoch == epoch {
+            Occurrence::ToBroker(peer, epoch, process, frames) => {
+                if self.wire(peer).arrives(epoch) && self.broker.process == process {
                     self.watch.counts.messages += 1;
+                    trace!(self, "{peer:?} -> broker:{}", Shown(&frames));
                     self.broker_message(peer, &frames);
                 }
             }
             Occurrence::ToPeer(peer, epoch, frames) => {
                 if self.wire(peer).epoch == epoch {
                     self.watch.counts.messages += 1;
+                    trace!(self, "broker -> {peer:?}:{}", Shown(&frames));
                     match peer {
                         Peer::Client(index) => self.client_message(index, &frames),
                         Peer::Worker(index) => self.worker_message(index, frames),
@@ -258,6 +300,7 @@ impl World {
             Occurrence::Connect(peer, epoch) => self.connect(peer, epoch),
             Occurrence::Written(Peer::Client(index), process) => self.client_written(index, process),
             Occurrence::Written(Peer::Worker(index), process) => self.worker_written(index, process),
+            Occurrence::Confirmed(index, process, confirmed) => self.client_confirmed(index, process, confirmed),
             Occurrence::Restart(peer) => {
                 trace!(self, "{peer:?} begins");
                 self.watch.disturbed(self.agenda.now());
@@ -271,7 +314,8 @@ impl World {
             Occurrence::RestartBroker => {
                 trace!(self, "broker begins");
                 self.watch.disturbed(self.agenda.now());
-                self.broker.restart(self.random.u64(..));
+                let now = self.agenda.now();
+                self.broker.restart(now, self.random.u64(..));
             }
             Occurrence::Thaw(index) => self.thaw(index),
             Occurrence::Settle => self.watch.disturbed(self.agenda.now()),
@@ -300,12 +344,7 @@ impl World {
                 }
             }
             Fault::CrashBroker(away) => {
-                if self.broker.crash() {
-                    for peer in self.peers.clone().into_values() {
-                        self.drop_wire(peer);
-                    }
-                    self.agenda.after(away, Occurrence::RestartBroker);
-                }
+                self.crash_broker(away);
             }
             Fault::FreezeWorker(index, away) => {
                 if self.freeze(index, away) {
@@ -314,12 +353,69 @@ impl World {
             }
             Fault::StepClock(Role::Client, index, seconds) => self.clients[index].clock += seconds,
             Fault::StepClock(Role::Worker, index, seconds) => self.workers[index].clock += seconds,
-            Fault::StallWorker(index, away) => {
+            Fault::Stall(role, index, direction, away) => {
                 let until = self.agenda.now() + away;
-                self.workers[index].wire.stall(until);
+                self.wire(Peer::of(role, index)).stall(direction, until);
                 self.agenda.after(away, Occurrence::Settle);
             }
+            Fault::Cut(role, index, away) => self.cut(Peer::of(role, index), away),
+            Fault::CutAll(away) => {
+                for peer in self.peers.clone().into_values() {
+                    self.cut(peer, away);
+                }
+            }
         }
+    }
+
+    fn cut(&mut self, peer: Peer, away: Duration) {
+        let until = self.agenda.now() + away;
+        self.drop_wire(peer);
+        let wire = self.wire(peer);
+        wire.cut_until = wire.cut_until.max(until);
+        self.agenda.after(away, Occurrence::Settle);
+    }
+
+    fn crash_broker(&mut self, away: Duration) {
+        if self.broker.crash() {
+            self.watch.broker_lost();
+            for peer in self.peers.clone().into_values() {
+                self.drop_wire(peer);
+            }
+            self.agenda.after(away, Occurrence::RestartBroker);
+        }
+    }
+
+    /// Whether the process that is about to do something ends before it does. `None` is the broker's.
+    pub(crate) fn strikes(&mut self, whose: Option<Peer>) -> bool {
+        let chance = self.scenario.strikes_per_10000;
+        if chance == 0 || self.agenda.elapsed() >= FAULTS_UNTIL || self.random.u32(..10_000) >= chance {
+            return false;
+        }
+        if whose.is_none() && !self.scenario.strikes_broker {
+            return false;
+        }
+        // A process that ends with every job would do nothing else.
+        if self.watch.counts.strikes >= STRIKES_MAX {
+            return false;
+        }
+        let longest = Duration::from_secs(if self.random.bool() { 3 } else { 25 });
+        let away = up_to(&mut self.random, longest);
+        trace!(self, "STRIKE {whose:?} for {away:?}");
+        self.watch.counts.strikes += 1;
+        self.watch.disturbed(self.agenda.now());
+        match whose {
+            None => self.crash_broker(away),
+            Some(peer) => {
+                let crashed = match peer {
+                    Peer::Client(index) => self.crash_client(index),
+                    Peer::Worker(index) => self.crash_worker(index),
+                };
+                if crashed {
+                    self.agenda.after(away, Occurrence::Restart(peer));
+                }
+            }
+        }
+        true
     }
 
     pub(crate) fn wire(&mut self, peer: Peer) -> &mut crate::wire::Wire {
@@ -331,8 +427,9 @@ impl World {
 
     /// A connection is lost; the peer tries to get a new one.
     pub(crate) fn drop_wire(&mut self, peer: Peer) {
+        let late = self.random.bool();
         let wire = self.wire(peer);
-        wire.drop_connection();
+        wire.drop_connection(late);
         let epoch = wire.epoch;
         match peer {
             Peer::Client(index) => self.clients[index].machine.as_mut().map(Client::disconnected),
@@ -350,7 +447,8 @@ impl World {
             Peer::Worker(index) => self.workers[index].frozen_until,
             Peer::Client(_) => None,
         };
-        let ready = self.broker.is_up() && frozen.is_none();
+        let now = self.agenda.now();
+        let ready = self.broker.is_up() && frozen.is_none() && self.wire(peer).cut_until <= now;
         if !ready {
             let delay = Duration::from_millis(50) + up_to(&mut self.random, RECONNECT_MAX);
             self.agenda.after(delay, Occurrence::Connect(peer, epoch));
@@ -358,7 +456,7 @@ impl World {
         }
         trace!(self, "{peer:?} is connected");
         self.watch.disturbed(self.agenda.now());
-        self.wire(peer).connect();
+        self.wire(peer).connect(now);
         match peer {
             Peer::Worker(index) => self.worker_connected(index),
             Peer::Client(index) => self.client_connected(index),
@@ -375,6 +473,9 @@ impl World {
     /// What waits in a peer leaves, if there is a connection.
     pub(crate) fn flush(&mut self, peer: Peer) {
         while let Some(frames) = self.wire(peer).next_to_send() {
+            if self.strikes(Some(peer)) {
+                return;
+            }
             self.leaves(peer, frames);
         }
     }
@@ -396,10 +497,11 @@ impl World {
         let now = self.agenda.now();
         let wire = self.wire(peer);
         let (at, epoch) = (wire.arrival_at_broker(now, delay), wire.epoch);
+        let process = self.broker.process;
         if self.comes_twice() {
-            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames.clone()));
+            self.agenda.at(at, Occurrence::ToBroker(peer, epoch, process, frames.clone()));
         }
-        self.agenda.at(at, Occurrence::ToBroker(peer, epoch, frames));
+        self.agenda.at(at, Occurrence::ToBroker(peer, epoch, process, frames));
     }
 
     /// Whether a message arrives twice.

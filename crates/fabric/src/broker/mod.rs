@@ -1,8 +1,10 @@
 //! The broker's owner loop and its handle.
 
+mod book;
 mod management;
 mod run;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +45,9 @@ pub struct BrokerOptions {
     pub link: Box<dyn RouterLink>,
     /// What it is asked.
     pub information: Arc<dyn BrokerInformation>,
+    /// Where it writes down which workers are registered, for the broker after it. `None`: nowhere, and jobs for any worker that
+    /// are on their way when it is killed may run twice where their worker is away then.
+    pub workers_file: Option<PathBuf>,
 }
 
 /// A running broker. Dropping it leaves the broker running: [`BrokerHandle::stop`] ends it.

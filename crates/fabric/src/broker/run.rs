@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
+use super::book::WorkerBook;
 use super::management::{Answer, Question, answer};
 use super::{BrokerOptions, LINGER};
 use crate::StartError;
@@ -63,6 +64,7 @@ pub(super) struct Run {
     throttle: Throttle,
     arrivals: Throttle,
     behind: Behind,
+    book: WorkerBook,
     stop: bool,
 }
 
@@ -91,9 +93,12 @@ impl Run {
                 }
             })
             .map_err(|error| StartError::Thread { role: "the broker's management".to_owned(), error })?;
+        let (book, known) = WorkerBook::open(options.workers_file)?;
+        let mut machine = Broker::new(options.config);
+        machine.restore(SystemClock::now(), known);
         Ok(Self {
             name: options.name,
-            machine: Broker::new(options.config),
+            machine,
             link: options.link,
             commands,
             inbox,
@@ -104,6 +109,7 @@ impl Run {
             throttle: Throttle::new(LOGGED_REFUSALS),
             arrivals: Throttle::new(LOGGED_ARRIVALS),
             behind: Behind::default(),
+            book,
             stop: false,
         })
     }
@@ -135,6 +141,7 @@ impl Run {
         // An error: the socket is broken, and that was said.
         drop(self.release());
         self.link.close(LINGER);
+        self.book.close();
     }
 
     /// Looks once at everything that may have something to do. `true`: there may be more.
@@ -204,6 +211,7 @@ impl Run {
                     Purpose::Keepalive | Purpose::Disconnect | Purpose::Dispatch => self.send(&outgoing)?,
                 },
                 BrokerOutput::Withdraw(client, job) => self.held.withdraw(&client, &job),
+                BrokerOutput::Remember(known) => self.book.note(known),
                 BrokerOutput::Ask(ask) => self.ask(ask),
                 BrokerOutput::Note(note) => self.note(&note),
             }

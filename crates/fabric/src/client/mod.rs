@@ -1,7 +1,6 @@
 //! The client's owner loop, its handle, and the jobs that come through it.
 
-pub mod backlog;
-mod fetch;
+pub mod fetch;
 mod handle;
 mod mailbox;
 mod run;

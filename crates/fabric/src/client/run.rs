@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use norfab_jobs::{ClientStore, Confirmation, Page, StoreError, spawn_client};
+use norfab_jobs::{ClientStore, Confirmation, PAGE_BYTES_MAX, Page, PageEnd, StoreError, spawn_client};
 use norfab_protocol::body::{InputResponse, ManagementBody};
+use norfab_protocol::client::backlog::{Backlog, BacklogBounds, Held};
 use norfab_protocol::client::{
     Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, Lost,
     ManagementFailure, SILENCE_MAX,
@@ -21,9 +22,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
-use self::refill::Waiting;
+use self::refill::{Reading, Waiting};
 use super::ClientOptions;
-use super::backlog::{Backlog, Held, Reading};
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
 use crate::StartError;
@@ -40,6 +40,14 @@ use crate::worker::thread_name;
 
 /// Messages and commands that one turn of the loop takes before it looks at everything else.
 const TURN_MESSAGES: usize = 256;
+
+/// What the machine holds: some kilobytes for each job, and more jobs than a broker and its workers have in hand at once; a few of
+/// the largest messages, and what thousands of ordinary ones are.
+const BACKLOG_BOUNDS: BacklogBounds =
+    BacklogBounds { jobs_max: 4000, bytes_max: 64 << 20, page_jobs: REFILL_JOBS, page_bytes: PAGE_BYTES_MAX };
+
+/// Jobs that are read back at once.
+const REFILL_JOBS: usize = 500;
 
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
@@ -137,7 +145,7 @@ pub(super) struct Run {
     mailboxes: HashMap<JobId, Vec<Arc<Mailbox>>>,
     /// How many mailboxes there were when those that nobody reads were last thrown away.
     mailboxes_swept: usize,
-    backlog: Backlog,
+    backlog: Backlog<PageEnd>,
     /// Places of jobs that the store has not confirmed: submissions do not gather in memory while it is behind.
     unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
@@ -152,6 +160,8 @@ pub(super) struct Run {
     /// The machine wants another connection.
     reconnect: bool,
     throttle: Throttle,
+    /// When this process began.
+    since: Instant,
     /// Unix seconds: jobs that were submitted before are those of a process before this one.
     began: f64,
     /// Numbers up to this one are those of jobs of a process before this one, too: clocks are set back.
@@ -187,7 +197,7 @@ impl Run {
             store_ended: false,
             mailboxes: HashMap::new(),
             mailboxes_swept: 0,
-            backlog: Backlog::default(),
+            backlog: Backlog::new(BACKLOG_BOUNDS),
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
@@ -200,6 +210,7 @@ impl Run {
             reconnect: false,
             throttle: Throttle::new(LOGGED_REFUSALS),
             began: SystemClock::unix(),
+            since: SystemClock::now(),
             last_number: None,
         })
     }
@@ -368,7 +379,7 @@ impl Run {
                 }
                 self.mailboxes.insert(request.job.clone(), vec![mailbox]);
                 self.unconfirmed.insert(request.job.clone(), place);
-                if self.backlog.takes(self.held()) {
+                if self.backlog.takes(Held::of(&self.machine)) {
                     self.backlog.push(request.job.clone(), request.deadline);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
@@ -457,11 +468,6 @@ impl Run {
         }
     }
 
-    /// What the machine holds.
-    fn held(&self) -> Held {
-        Held { jobs: self.machine.held(), bytes: self.machine.held_bytes() }
-    }
-
     /// Tells whoever follows a job.
     fn tell(&mut self, job: &JobId, update: &JobUpdate) {
         if let Some(mailboxes) = self.mailboxes.get_mut(job) {
@@ -506,14 +512,14 @@ impl Run {
         loop {
             let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             for job in jobs {
-                self.machine.restore(SystemClock::now(), restored(job));
+                self.machine.restore(SystemClock::now(), restored(job, self.since));
                 self.perform();
             }
             if end.is_none() {
                 return;
             }
             after = end;
-            if Backlog::is_enough(self.held()) {
+            if self.backlog.is_enough(Held::of(&self.machine)) {
                 return self.backlog.left_by_last_process(after, SystemClock::now());
             }
         }

@@ -1,6 +1,6 @@
 //! A client's jobs in the words of its machine and in those of its store.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use norfab_jobs::{ClientJob, ClientOperation, ClientState};
 use norfab_protocol::client::{ClientStoreOperation, JobRequest, JobState, Progress, RestoredClientJob};
@@ -12,24 +12,15 @@ use crate::clock::SystemClock;
 /// Requests up to this size are looked at for whether they wait for workers that nobody knows.
 const WAIT_LOOKED_FOR: usize = 1 << 20;
 
-/// A stored job in the machine's words, with the time that is left to it.
-pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
+/// A stored job in the machine's words, with the time that is left to it. `since`: when it was given to this process at the latest.
+pub(super) fn restored(job: ClientJob, since: Instant) -> RestoredClientJob {
     let left = (job.deadline - SystemClock::steady_unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
-    // Not more than there was at its submission, whatever was done to the wall clock meanwhile.
-    let left = left.min(job.timeout.saturating_add(1) as f64);
+    // Not more than there was at its submission, whatever was done to the wall clock meanwhile; and what waits in the database
+    // for its turn waits no longer than what does not.
+    let waited = SystemClock::now().saturating_duration_since(since).as_secs_f64();
+    let left = left.min((job.timeout.saturating_add(1) as f64 - waited).max(0.0));
     RestoredClientJob {
-        state: match job.state {
-            ClientState::New => JobState::New,
-            ClientState::Submitting => JobState::Submitting,
-            ClientState::Dispatched => JobState::Dispatched,
-            ClientState::Started => JobState::Started,
-            ClientState::WaitingClientInput => JobState::Waiting,
-            ClientState::Cancelling => JobState::Cancelling,
-            ClientState::Completed => JobState::Completed,
-            ClientState::Failed => JobState::Failed,
-            ClientState::Stale => JobState::Stale,
-            ClientState::Cancelled => JobState::Cancelled,
-        },
+        state: state_of(job.state),
         request: JobRequest {
             job: job.id,
             service: job.service,
@@ -44,6 +35,22 @@ pub(super) fn restored(job: ClientJob) -> RestoredClientJob {
         started: job.started,
         completed: job.completed,
         errors: job.errors,
+    }
+}
+
+/// A stored state in the machine's words.
+pub(super) fn state_of(state: ClientState) -> JobState {
+    match state {
+        ClientState::New => JobState::New,
+        ClientState::Submitting => JobState::Submitting,
+        ClientState::Dispatched => JobState::Dispatched,
+        ClientState::Started => JobState::Started,
+        ClientState::WaitingClientInput => JobState::Waiting,
+        ClientState::Cancelling => JobState::Cancelling,
+        ClientState::Completed => JobState::Completed,
+        ClientState::Failed => JobState::Failed,
+        ClientState::Stale => JobState::Stale,
+        ClientState::Cancelled => JobState::Cancelled,
     }
 }
 

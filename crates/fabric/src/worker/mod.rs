@@ -1,5 +1,6 @@
 //! The worker's owner loop and its handle.
 
+mod begun;
 mod run;
 mod storing;
 mod tasks;
@@ -73,6 +74,9 @@ pub struct WorkerOptions {
     pub fetched_files_dir: PathBuf,
     /// Where `get_logs` finds records.
     pub logs: LogSource,
+    /// Where it is written down which tasks have begun, beside the database. `None`: nowhere, and a job that was about to begin when
+    /// the process was killed ends as one that had.
+    pub begun_file: Option<PathBuf>,
 }
 
 /// A running worker. Dropping it leaves the worker running: [`WorkerHandle::stop`] ends it.

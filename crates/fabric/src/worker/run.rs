@@ -1,6 +1,7 @@
 //! The loop that owns a worker's socket.
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
+use super::begun::BegunTasks;
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -112,6 +114,10 @@ pub(super) struct Run {
     figures: ProcessFigures,
     statistics: Value,
     pub(super) throttle: Throttle,
+    /// Where tasks are written down that begin.
+    pub(super) begun_file: Option<PathBuf>,
+    /// While jobs are read back: those whose tasks may have begun.
+    pub(super) begun_before: Vec<JobId>,
 }
 
 impl Run {
@@ -153,6 +159,7 @@ impl Run {
             view: Arc::new(view),
             runtime: options.runtime,
             result_bytes_max: options.result_bytes_max.min(RESULT_BYTES_LIMIT),
+            begun: BegunTasks::default(),
         };
         Ok(Self {
             machine: Worker::new(options.config, now),
@@ -176,6 +183,8 @@ impl Run {
             figures: ProcessFigures::default(),
             statistics,
             throttle: Throttle::new(LOGGED_REFUSALS),
+            begun_file: options.begun_file,
+            begun_before: Vec::new(),
         })
     }
 
@@ -370,6 +379,9 @@ impl Run {
         let now = SystemClock::now();
         match answer {
             StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
+                if let (WorkerToken::Finish(job), Ok(())) = (&token, &outcome) {
+                    self.runner.begun.has_ended(job);
+                }
                 let outcome = outcome.map_err(|error| match error {
                     OperationError::Duplicate { .. } => StoreFailure::Duplicate,
                     OperationError::NotStored(error) => StoreFailure::Failed(error.to_string()),

@@ -10,6 +10,7 @@ use norfab_protocol::worker::{
 use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
 use tracing::{error, warn};
 
+use super::begun::Before;
 use super::run::{Run, StoreAnswer};
 use crate::clock::SystemClock;
 
@@ -17,23 +18,29 @@ use crate::clock::SystemClock;
 /// not do so for ever.
 const ATTEMPTS_MAX: u32 = 3;
 
+/// Tasks for which there is space on the disk beforehand to write down that they begin: 256 bytes each.
+const BEGUN_ROOM_MAX: usize = 1024;
+
 impl Run {
     /// Reads back what the last process left.
     pub(super) fn restore(&mut self) {
+        let before = Before::read(self.begun_file.as_deref());
         let mut after = None;
         loop {
             let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
             for job in jobs {
-                self.restore_job(job);
+                self.restore_job(&before, job);
             }
             if end.is_none() {
-                return;
+                break;
             }
             after = end;
         }
+        let room = self.machine.config().max_concurrent_jobs.min(BEGUN_ROOM_MAX);
+        self.runner.begun.open(self.begun_file.as_deref(), room, std::mem::take(&mut self.begun_before));
     }
 
-    pub(super) fn restore_job(&mut self, job: WorkerJob) {
+    fn restore_job(&mut self, before: &Before, job: WorkerJob) {
         let head: JobRequestHead = match norfab_protocol::body::decode("a job request", &job.body) {
             Ok(head) => head,
             Err(error) => {
@@ -59,7 +66,11 @@ impl Run {
         let JobRequestHead { task, timeout: asked_timeout, .. } = head;
         let (job, client, timeout, body) = (job.id, job.client, job.timeout, job.body);
         let new = NewJob { job, client, task, asked_timeout, timeout, time_left, body };
-        let restored = RestoredJob { new, started: started && !idempotent, remaining, attempts };
+        let begun = started && before.may_have_begun(&new.job);
+        if begun {
+            self.begun_before.push(new.job.clone());
+        }
+        let restored = RestoredJob::of_row(new, remaining, started, attempts, begun, idempotent);
         self.machine.restore(SystemClock::now(), restored);
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);

@@ -14,6 +14,7 @@ use norfab_service::{
 use tokio::runtime::Handle;
 use tracing::{Instrument, error, info};
 
+use super::begun::BegunTasks;
 use super::run::WorkerCommand;
 use crate::clock::SystemClock;
 use crate::queue::{Place, Places, QueueError, QueueSender, SEND_WAIT};
@@ -27,6 +28,7 @@ pub(super) struct Runner {
     pub(super) view: Arc<dyn WorkerView>,
     pub(super) runtime: Handle,
     pub(super) result_bytes_max: usize,
+    pub(super) begun: BegunTasks,
 }
 
 /// The outbound queue as one job sees it.
@@ -148,6 +150,7 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
     runner.runtime.spawn(
         async move {
             let runner = of_task;
+            runner.begun.begins(context.job());
             let mut result = runner.service.run(context.clone(), args, kwargs).await;
             if let Some(CancelReason::Requested(text)) = context.cancel_reason()
                 && !result.errors.iter().any(|error| error.contains(&text))

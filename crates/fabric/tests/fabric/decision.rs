@@ -95,6 +95,7 @@ pub(crate) fn worker_options(service: Service, link: Box<dyn DealerLink>) -> Wor
         status: json!({}),
         fetched_files_dir: std::env::temp_dir(),
         logs: Arc::new(|_| Ok(Vec::new())),
+        begun_file: None,
     }
 }
 

@@ -77,3 +77,48 @@ fn queued_jobs_run_begun_ones_fail_unless_they_may_run_twice_and_late_ones_never
         fabric.stop().await;
     });
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_job_that_was_started_and_whose_task_had_not_begun_runs_after_the_restart() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        let path = fabric.database("w1");
+        {
+            let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+            let mut jobs = [left("waited", "ok", true, 600.0), left("begun", "ok", true, 600.0)];
+            for job in &mut jobs {
+                let WorkerOperation::Insert(job) = &mut job[0] else { panic!("the job comes first") };
+                job.body = Bytes::from_static(br#"{"task":"ok","timeout":600,"kwargs":{"a":1}}"#);
+            }
+            for outcome in store.apply(&jobs.concat()).expect("room") {
+                outcome.expect("it is taken");
+            }
+        }
+        // As the process left it that was killed: only one of the two tasks began.
+        let run = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").expect("the system says");
+        let places = [run.trim(), "begun"].map(|name| {
+            let mut place = [0; 256];
+            place[0] = name.len() as u8;
+            place[1..=name.len()].copy_from_slice(name.as_bytes());
+            place
+        });
+        std::fs::write(path.with_extension("begun"), places.concat()).expect("written");
+        fabric.worker("w1").await;
+        for (id, state, attempts) in [("waited", WorkerState::Completed, 2), ("begun", WorkerState::Failed, 1)] {
+            let id = JobId::parse(id).expect("a name");
+            let mut ended = None;
+            eventually("the job ends", async || {
+                let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+                ended = store.job(&id).expect("it can be read").filter(|details| details.job.state.is_final());
+                ended.is_some()
+            })
+            .await;
+            let details = ended.expect("it has ended");
+            let result: TaskResult = serde_json::from_slice(&details.payload.expect("a result")).expect("a result");
+            assert_eq!((details.job.state, details.job.attempts), (state, attempts), "{result:?}");
+            assert!(result.messages.is_empty(), "the attempt that did not begin is none: {result:?}");
+        }
+        fabric.stop().await;
+    });
+}

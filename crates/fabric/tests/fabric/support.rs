@@ -159,6 +159,7 @@ impl Fabric {
             status: json!({}),
             fetched_files_dir: self.folder.path().join("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
+            begun_file: Some(self.database(name).with_extension("begun")),
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         self.workers.insert(name.to_owned(), worker);
@@ -237,7 +238,8 @@ pub fn broker_with(
     config: BrokerConfig,
     information: Arc<dyn BrokerInformation>,
 ) -> BrokerHandle {
-    BrokerHandle::start(BrokerOptions { name: "NFPBroker".to_owned(), config, link: Box::new(router), information })
+    let name = "NFPBroker".to_owned();
+    BrokerHandle::start(BrokerOptions { name, config, link: Box::new(router), information, workers_file: None })
         .expect("a broker")
 }
 

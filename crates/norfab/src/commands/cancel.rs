@@ -232,8 +232,9 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
     let cancelled = matches!(job.state, ClientState::Cancelled | ClientState::Cancelling);
     // Of a final one nothing is delivered any more.
     let pending = (!job.state.is_final()).then(|| pending(job, standing));
+    let failure = failure(job, cancelled, &missing, pending.as_deref());
     if global.json {
-        printer::json(&json!({
+        let mut document = json!({
             "uuid": job.id,
             "service": job.service,
             "task": job.task,
@@ -241,27 +242,40 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
             "errors": job.errors,
             "workers": workers,
             "pending": pending,
-        }));
+        });
+        if let Some(failure) = &failure {
+            failure.put_into(&mut document);
+        }
+        printer::json(&document);
     } else if cancelled {
         let text = job.errors.first().map(|text| printer::printable(text).into_owned()).unwrap_or_default();
         printer::line(&format!("job {}: {text}", job.id));
     }
-    if job.state.is_final() && !cancelled {
-        printer::error(&format!("job {} has ended already: {}", job.id, job.state));
-        return Code::Failed;
-    }
-    if job.state.is_final() && missing.is_empty() {
-        return Code::Ok;
-    }
-    for (worker, standing) in &missing {
-        printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
+    let Some(failure) = failure else { return Code::Ok };
+    if failure.code == Code::TimedOut {
+        for (worker, standing) in &missing {
+            printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
+        }
     }
     match pending {
         Some(pending) if cancelled => printer::warning(&pending),
-        Some(pending) => printer::error(&pending),
-        None => {}
+        _ if job.state.is_final() && cancelled => {}
+        _ => printer::error(&failure.text),
     }
-    Code::TimedOut
+    failure.code
+}
+
+/// Why a cancellation is not done. `None`: nothing of the job runs any more.
+fn failure(job: &ClientJob, cancelled: bool, missing: &[(&String, &Value)], pending: Option<&str>) -> Option<Failure> {
+    if let Some(pending) = pending {
+        return Some(Failure::new(Code::TimedOut, pending));
+    }
+    if !cancelled {
+        return Some(Failure::failed(format!("job {} has ended already: {}", job.id, job.state)));
+    }
+    let unconfirmed: Vec<_> =
+        missing.iter().map(|(worker, standing)| format!("worker {worker}: {}", printer::plain(standing))).collect();
+    (!unconfirmed.is_empty()).then(|| Failure::new(Code::TimedOut, unconfirmed.join("; ")))
 }
 
 #[cfg(test)]

@@ -91,9 +91,25 @@ pub async fn run(global: &Global, services: &[String], timeout: Duration) -> Res
     let outcome = outcome.await;
     client.stop().await;
     let (broker_taken, found, missing) = outcome?;
-    let all_answer = missing.is_empty() && !found.is_empty() && found.iter().all(|one| one.health == Health::Answers);
-    show(global, broker_taken, &found, &missing, all_answer);
-    Ok(if all_answer { Code::Ok } else { Code::Failed })
+    let failure = unhealthy(&found, &missing);
+    show(global, broker_taken, &found, &missing, failure.as_ref());
+    Ok(failure.map_or(Code::Ok, |failure| failure.code))
+}
+
+/// What is not as it should be. `None`: all is well.
+fn unhealthy(found: &[Found], missing: &[String]) -> Option<Failure> {
+    let mut errors: Vec<String> = missing.iter().map(|service| format!("service '{service}' has no workers")).collect();
+    if found.is_empty() && missing.is_empty() {
+        errors.push("no worker is registered".to_owned());
+    }
+    let named = found.iter().filter(|one| one.health != Health::Answers);
+    errors.extend(named.map(|one| format!("worker {}: {}", one.name, one.health.as_str())));
+    let failure = Failure::failed(errors.join("; "));
+    match (errors.is_empty(), missing.is_empty()) {
+        (true, _) => None,
+        (false, true) => Some(failure),
+        (false, false) => Some(failure.hint("'norfab workers' shows those of all services")),
+    }
 }
 
 /// How long the broker took, the workers as they were found, and the services that have none.
@@ -185,7 +201,7 @@ async fn probe(
     Ok((health, None, error))
 }
 
-fn show(global: &Global, broker_taken: Duration, found: &[Found], missing: &[String], all_answer: bool) {
+fn show(global: &Global, broker_taken: Duration, found: &[Found], missing: &[String], failure: Option<&Failure>) {
     let milliseconds = |taken: Duration| (taken.as_secs_f64() * 10_000.0).round() / 10.0;
     if global.json {
         let workers: Vec<Value> = found
@@ -201,13 +217,16 @@ fn show(global: &Global, broker_taken: Duration, found: &[Found], missing: &[Str
                 })
             })
             .collect();
-        printer::json(&json!({
-            "healthy": all_answer,
+        let mut document = json!({
+            "healthy": failure.is_none(),
             "broker": { "milliseconds": milliseconds(broker_taken) },
             "workers": workers,
             "services_without_workers": missing,
-        }));
-        return;
+        });
+        if let Some(failure) = failure {
+            failure.put_into(&mut document);
+        }
+        printer::json(&document);
     }
     let rows: Vec<Value> = found
         .iter()
@@ -221,14 +240,11 @@ fn show(global: &Global, broker_taken: Duration, found: &[Found], missing: &[Str
             })
         })
         .collect();
-    if !rows.is_empty() {
+    if !global.json && !rows.is_empty() {
         printer::table(&["name", "service", "health", "ms", "keepalive"], &rows);
     }
-    for service in missing {
-        printer::error(&format!("service '{service}' has no workers: 'norfab workers' shows those of all services"));
-    }
-    if found.is_empty() && missing.is_empty() {
-        printer::error("no worker is registered");
+    if let Some(failure) = failure {
+        printer::error(&failure.text);
     }
     for one in found {
         if let Some(error) = &one.error {

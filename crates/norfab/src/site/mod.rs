@@ -37,6 +37,8 @@ pub use worker::SiteWorker;
 
 /// Name of the broker in logs and answers, as in Python NorFab.
 pub const BROKER_NAME: &str = "NFPBroker";
+/// Where the broker writes down which workers are registered, in its folder.
+const WORKERS_FILE: &str = "workers.jsonl";
 
 /// The inventory that is looked for when none is named.
 const DEFAULT_INVENTORY: &str = "inventory.yaml";
@@ -345,6 +347,7 @@ impl Site {
             config: BrokerConfig { seed: seed(), ..BrokerConfig::default() },
             link: Box::new(link),
             information: Arc::new(information),
+            workers_file: Some(self.directories.broker().join(WORKERS_FILE)),
         })
         .map_err(Failure::failed)
     }

@@ -20,6 +20,9 @@ use super::folder_lock::{FolderLock, lock_folder};
 use crate::exit::Failure;
 use crate::services::{self, ServiceProblem, WrongSetting};
 
+/// Which tasks have begun, beside the database.
+const BEGUN_FILE: &str = "tasks-begun";
+
 /// A running worker and the lock on its folder: two processes under one name would take each other's jobs.
 pub struct SiteWorker {
     handle: WorkerHandle,
@@ -76,6 +79,7 @@ impl Site {
         let retention = self.retention_of(name, data)?;
         let link = self.dealer(name, &folder)?;
         let path = folder.join(FILE_NAME);
+        let begun_file = folder.join(BEGUN_FILE);
         let keys = KeyFolder::new(&folder);
         let secure = self.encrypted;
         let file = |path: std::path::PathBuf| secure.then(|| path.display().to_string());
@@ -112,6 +116,7 @@ impl Site {
             status,
             fetched_files_dir,
             logs: Arc::new(move |filter| Ok(read_logs(filter))),
+            begun_file: Some(begun_file),
         })
         .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))?;
         Ok(SiteWorker { handle, _lock: lock })

@@ -80,6 +80,7 @@ fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
     assert!(worker.contains("was not told"), "{worker}");
     let pending = told["pending"].as_str().expect("it is pending");
     assert!(pending.contains("no broker was reached; it is written down"), "{pending}");
+    assert_eq!((&told["error"], &told["exit_code"]), (&told["pending"], &json!(4)), "{told}");
     assert_eq!(lab.json(&["jobs", "--json", "--offline"])[0]["status"], "CANCELLING");
     let text = lab.run(&["cancel", &id, "--wait", "10ms"]);
     assert!(text.stderr.contains("worker filesharing-worker-1: "), "{text:?}");

@@ -47,6 +47,9 @@ fn healthy_is_who_answers_a_job_and_nobody_else() {
     let health = ended.json();
     let found: Vec<_> = health["workers"].as_array().expect("rows").iter().map(|row| row["health"].clone()).collect();
     assert_eq!((found, &health["healthy"]), (vec![json!("silent"), json!("busy")], &json!(false)), "{health}");
+    let error = "worker files-1: registered, does not answer; worker files-2: takes jobs, does not get round to them";
+    assert_eq!((&health["error"], &health["exit_code"]), (&json!(error), &json!(1)), "{health}");
+    assert!(ended.stderr.contains(error), "{}", ended.stderr);
     first.signal(Signal::CONT);
     std::fs::remove_file(&marker).expect("it is there");
     eventually("both answer again", || lab.run(&["health", "-t", "5s"]).code == Some(0));

@@ -45,6 +45,22 @@ fn a_damaged_database_of_one_name_hides_no_job_of_another() {
     assert!(listed.stderr.contains("name-2") && listed.stderr.contains("is damaged"), "{}", listed.stderr);
     let one = lab.json(&["jobs", first["uuid"].as_str().expect("an id"), "--json", "--name", "name"]);
     assert_eq!(one["status"], "COMPLETED");
+    let pruned = lab.run(&["jobs", "prune", "--json", "--name", "name"]);
+    let rows = pruned.json();
+    let of = |name: &str| {
+        rows.as_array()
+            .into_iter()
+            .flatten()
+            .find(|row| row["name"] == name)
+            .unwrap_or_else(|| panic!("{pruned:?}"))
+            .clone()
+    };
+    assert_eq!(
+        (pruned.code, &of("name")["left"], &of("name-2")["exit_code"]),
+        (Some(1), &json!(1), &json!(1)),
+        "{rows}"
+    );
+    assert!(of("name-2")["error"].as_str().is_some_and(|error| pruned.stderr.contains(error)), "{rows}");
 }
 
 #[test]

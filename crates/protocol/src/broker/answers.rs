@@ -132,7 +132,9 @@ impl Broker {
             // Registered, and most likely about to be back, or to be found gone.
             absent.extend(unreached.iter().cloned());
         }
+        let asks_all = request.command == ClientCommand::Get && request.target == Target::All;
         let body = Dispatched {
+            gone: asks_all.then(|| self.gone(at, &request.service, !unreached.is_empty())).flatten(),
             run: Some(self.config.seed as u32),
             young: self.is_young(at),
             absent,

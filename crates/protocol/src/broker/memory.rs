@@ -32,6 +32,13 @@ impl JobMemory {
         Self { jobs_max, jobs: HashMap::new(), order: BTreeMap::new(), next: 0, workers: 0 }
     }
 
+    /// Jobs, workers of jobs, and most of these.
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        let most = (self.jobs_max * WORKERS_PER_JOB).max(self.order.values().next_back().map_or(0, |_| self.workers));
+        let most = if self.order.len() > 1 { self.jobs_max * WORKERS_PER_JOB } else { most };
+        (self.jobs.len().max(self.order.len()), self.workers, most)
+    }
+
     pub(super) fn get(&self, client: &Identity, job: &JobId) -> Option<&[Identity]> {
         self.jobs.get(&(client.clone(), job.clone())).map(|remembered| &*remembered.workers)
     }

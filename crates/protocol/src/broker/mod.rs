@@ -14,6 +14,7 @@ mod missed;
 mod output;
 mod registry;
 mod relay;
+mod sizes;
 mod undelivered;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -21,9 +22,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub use departed::EXPECTED_BACK;
+pub use departed::{EXPECTED_BACK, GONE_KEPT};
 pub use management::{AskId, AskKind, ManagementAsk};
-pub use output::{BrokerCounters, BrokerNote, BrokerOutput, Outgoing, Purpose, Undelivered};
+pub use output::{
+    BrokerCounters, BrokerNote, BrokerOutput, KnownWorker, Outgoing, Purpose, RestoredWorker, Undelivered,
+};
 pub use registry::WorkerView;
 
 use crate::body::{self, CancelBody, Poster};
@@ -197,9 +200,7 @@ impl Broker {
     pub fn timeout(&mut self, now: Instant) {
         while let Some((worker, expired)) = self.registry.take_due(now) {
             if expired {
-                if let Some(service) = self.registry.remove(&worker) {
-                    self.departed.insert(now, worker.clone(), service);
-                }
+                self.left(now, &worker);
                 self.note(BrokerNote::Expired { worker });
             } else if let Some(service) = self.registry.beat(now, &worker) {
                 let frames = BrokerToWorker::Keepalive(service).encode();
@@ -425,29 +426,6 @@ impl Broker {
                 self.reply_management(&client, request.service, request.job, Status::REFUSED, &error_value(error));
             }
         }
-    }
-
-    /// Whether workers that were registered at a broker before may not have come back yet.
-    fn is_young(&self, now: Instant) -> bool {
-        self.begun.is_none_or(|begun| now.saturating_duration_since(begun) < YOUNG_TIME)
-    }
-
-    /// Whether a worker that a POST is for may be registered soon.
-    fn is_expected(&self, now: Instant, service: &ServiceName, target: &Target) -> bool {
-        self.is_young(now)
-            || match target.names() {
-                None => self.departed.has_one_of(now, service),
-                Some(names) => names.iter().any(|name| self.departed.has(now, name)),
-            }
-    }
-
-    /// Who is named by a list, is not registered and may be soon.
-    fn absent(&self, now: Instant, target: &Target) -> Vec<Identity> {
-        let young = self.is_young(now);
-        let names = target.listed_names().unwrap_or_default();
-        let missing =
-            names.iter().filter(|name| self.registry.get(name).is_none() && (young || self.departed.has(now, name)));
-        missing.filter_map(|name| Identity::parse(name).ok()).collect()
     }
 
     /// To whom a POST went before.

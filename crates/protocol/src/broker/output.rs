@@ -1,6 +1,7 @@
 //! What comes out of a broker machine.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::management::ManagementAsk;
 use crate::frame::Frames;
@@ -58,10 +59,35 @@ pub enum BrokerOutput {
     Send(Outgoing),
     /// A result of this job for this client follows: [`Outgoing::until_result`].
     Withdraw(Identity, JobId),
+    /// Write down what a broker after this one has to know of a worker: see [`super::Broker::restore`]. The last word on a
+    /// worker counts.
+    Remember(KnownWorker),
     /// Find out and [`super::Broker::answer`].
     Ask(ManagementAsk),
     /// Log.
     Note(BrokerNote),
+}
+
+/// What a broker after this one has to know of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownWorker {
+    /// Who.
+    pub worker: Identity,
+    /// What it is registered for, or was.
+    pub service: ServiceName,
+    /// It is not registered any more, since now.
+    pub gone: bool,
+}
+
+/// What brokers before this one wrote down of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredWorker {
+    /// Who.
+    pub worker: Identity,
+    /// What it was registered for.
+    pub service: ServiceName,
+    /// How long ago it was registered last. `None`: when the last broker ended.
+    pub gone: Option<Duration>,
 }
 
 /// What happened, for logs.

@@ -66,6 +66,10 @@ impl Registry {
         (self.workers.len(), self.services.len())
     }
 
+    pub(super) fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
     pub(super) fn contains(&self, worker: &Identity) -> bool {
         self.workers.contains_key(worker)
     }

@@ -22,8 +22,7 @@ impl Broker {
                 }
             }
             WorkerMessage::Disconnect(_) => {
-                if let Some(service) = self.registry.remove(&worker) {
-                    self.departed.insert(now, worker.clone(), service);
+                if self.left(now, &worker) {
                     self.note(BrokerNote::Left { worker });
                 }
             }
@@ -41,7 +40,12 @@ impl Broker {
         }
         self.strangers.remove(&worker);
         self.departed.remove(&worker);
-        match self.registry.register(now, worker.clone(), service.clone()) {
+        let registration = self.registry.register(now, worker.clone(), service.clone());
+        if registration != Registration::Again {
+            // Before anything can be given to it.
+            self.remember_worker(&worker, &service, false);
+        }
+        match registration {
             Registration::New => self.note(BrokerNote::Registered { worker, service }),
             Registration::Again => {}
             Registration::Moved { from } => self.note(BrokerNote::Moved { worker, from, to: service }),

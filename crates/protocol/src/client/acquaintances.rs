@@ -13,7 +13,7 @@ const SEEN_FOR: Duration = Duration::from_secs(600);
 const SEEN_EXACTLY: Duration = Duration::from_secs(10);
 
 /// Most workers that are remembered, of all services; about 100 bytes each.
-const SEEN_MAX: usize = 20_000;
+pub(super) const SEEN_MAX: usize = 20_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Acquaintances {
@@ -41,6 +41,11 @@ impl Acquaintances {
             self.count += 1;
             self.services.entry(service.clone()).or_default().insert(worker.clone(), now);
         }
+    }
+
+    /// Workers that are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.count
     }
 
     /// Whether all workers of a service that were seen lately are among these.

@@ -6,10 +6,11 @@
 //! NorFab) says only that it knows no job of that id, and the jobs are asked about one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::output::{ClientNote, ClientOutput};
+use super::replies::AGE_SLACK;
 use super::{Client, RETURN_TIME};
 use crate::body::{self, Dispatched, FABRIC_VERSION, JOBS_ASKED_MAX, JobsAsked, Refused, StateReply};
 use crate::frame::Status;
@@ -53,6 +54,8 @@ struct Question {
     asked: Option<BTreeSet<Identity>>,
     /// Whether others may not have come back to the broker yet.
     more_to_come: bool,
+    /// Of which age a job must be, in seconds, to be with a worker that is gone.
+    gone: Option<u64>,
     /// Who has none of these jobs.
     denied: BTreeSet<Identity>,
     /// When something was heard of it last.
@@ -144,6 +147,7 @@ impl Client {
             jobs,
             asked: None,
             more_to_come: false,
+            gone: None,
             denied: BTreeSet::new(),
             heard: now,
         };
@@ -198,6 +202,7 @@ impl Client {
             let body: Dispatched = body::decode("a dispatch", payload)?;
             question.heard = now;
             question.more_to_come = body.young || (body.run.is_none() && !long_connected);
+            question.gone = body.gone;
             question.asked = Some(body.workers.into_iter().collect());
             self.learn_run(body.run);
             self.nobody_has_them(now, id);
@@ -240,7 +245,8 @@ impl Client {
             if !self.is_in_doubt(&job, Some(id)) {
                 continue;
             }
-            if let Some(nowhere) = self.jobs.get_mut(&job).filter(|job| job.started.is_empty()) {
+            let is_nowhere = |job: &&mut Box<Job>| job.started.is_empty() && !job.may_be_gone(now, question.gone);
+            if let Some(nowhere) = self.jobs.get_mut(&job).filter(is_nowhere) {
                 nowhere.nobody_has_it = true;
                 self.post(now, &job);
             }
@@ -278,6 +284,23 @@ impl Client {
 }
 
 impl Job {
+    /// How long ago it was submitted, if that is known.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        let left = self.request.deadline.saturating_duration_since(now);
+        (!self.ageless).then(|| self.request.timeout.saturating_sub(left))
+    }
+
+    /// Whether a POST of it may have reached a worker.
+    pub(super) fn may_be_taken(&self) -> bool {
+        self.posts > self.refusals || self.may_be_posted
+    }
+
+    /// Whether it is old enough to be with a worker that is gone, where there is one.
+    fn may_be_gone(&self, now: Instant, gone: Option<u64>) -> bool {
+        let is_as_old = |seconds| self.age(now).is_none_or(|age| age + AGE_SLACK >= Duration::from_secs(seconds));
+        gone.is_some_and(is_as_old)
+    }
+
     /// When it is posted again, or asked about, on a new connection. `in_turn` is its own time, so that not all come at once.
     pub(super) fn again_at(&self, now: Instant, in_turn: Instant) -> Instant {
         match self.request.target {

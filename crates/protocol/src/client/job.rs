@@ -23,10 +23,10 @@ const ROWS_WRITTEN_FIRST: usize = 64;
 
 /// Most questions of one job that are remembered as told; a worker that asks more often than this in one job gets no person
 /// to answer.
-const QUESTIONS_TOLD_MAX: usize = 10_000;
+pub(super) const QUESTIONS_TOLD_MAX: usize = 10_000;
 
 /// Most workers of one job that are taken in although the broker did not name them.
-const ADOPTED_MAX: usize = 10_000;
+pub(super) const ADOPTED_MAX: usize = 10_000;
 
 /// A job as its caller wants it.
 #[derive(Debug, Clone)]
@@ -215,11 +215,13 @@ pub(super) struct Job {
     pub(super) posted_on: Option<u64>,
     /// A process before this one may have posted it: it does not write down that it does.
     pub(super) may_be_posted: bool,
+    /// It is not known how old it is: somebody set the wall clock back while no process ran.
+    pub(super) ageless: bool,
     pub(super) cancel: Option<Cancel>,
     /// What a worker said of a cancellation that somebody else asked for.
     pub(super) cancelled_elsewhere: Option<String>,
     /// Workers that have the job although it is for another one: they were told that it is cancelled.
-    turned_away: BTreeSet<Identity>,
+    pub(super) turned_away: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
     pub(super) to_come: BTreeSet<Identity>,
     /// Those of them that were registered when the job was handed on: they are among its workers, whatever becomes of them.
@@ -229,19 +231,19 @@ pub(super) struct Job {
     /// Who has it, in the broker's order.
     dispatched: Option<Vec<Identity>>,
     /// The same, to be looked up: a job may have thousands of workers.
-    expected: HashSet<Identity>,
+    pub(super) expected: HashSet<Identity>,
     /// Those of them that have neither answered nor are lost.
-    missing: HashSet<Identity>,
+    pub(super) missing: HashSet<Identity>,
     pub(super) started: BTreeSet<Identity>,
-    completed: BTreeSet<Identity>,
-    lost: BTreeMap<Identity, Lost>,
+    pub(super) completed: BTreeSet<Identity>,
+    pub(super) lost: BTreeMap<Identity, Lost>,
     /// Workers that send their results unasked.
     pub(super) pushes: BTreeSet<Identity>,
     pub(super) asked: u32,
     pub(super) next_ask: Option<Instant>,
     pub(super) next_post: Option<Instant>,
     /// How often it was posted again to one worker that had not got it, and when the next time may be.
-    posts_to: HashMap<Identity, (u32, Instant)>,
+    pub(super) posts_to: HashMap<Identity, (u32, Instant)>,
     /// How often a worker had too much to do for it, or stopped.
     pub(super) no_room: u32,
     /// Answers that were given and not confirmed, by question: for whom, and the body.
@@ -257,8 +259,8 @@ pub(super) struct Job {
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
     open_questions: Vec<(Identity, InputRequest)>,
-    seen_questions: BTreeSet<(Identity, String)>,
-    announced: HashMap<Identity, Instant>,
+    pub(super) seen_questions: BTreeSet<(Identity, String)>,
+    pub(super) announced: HashMap<Identity, Instant>,
 }
 
 impl Job {
@@ -275,6 +277,7 @@ impl Job {
             remembered_on: None,
             posted_on: None,
             may_be_posted: false,
+            ageless: false,
             cancel: None,
             cancelled_elsewhere: None,
             turned_away: BTreeSet::new(),
@@ -305,7 +308,7 @@ impl Job {
         }
     }
 
-    pub(super) fn restored(restored: RestoredClientJob) -> Self {
+    pub(super) fn restored(now: Instant, restored: RestoredClientJob) -> Self {
         let RestoredClientJob { request, state, dispatched, started, completed, errors: _ } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
@@ -314,6 +317,7 @@ impl Job {
         job.completed = completed.into_iter().collect();
         job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
         job.may_be_posted = true;
+        job.ageless = job.request.deadline.saturating_duration_since(now) > job.request.timeout;
         job.state = if job.dispatched.is_some() || state == JobState::Cancelling { state } else { JobState::New };
         job
     }
@@ -569,11 +573,6 @@ impl Job {
         let silent: Vec<Identity> =
             self.missing().into_iter().filter(|worker| !self.started.contains(worker)).collect();
         (self.posts > 0 && !silent.is_empty()).then(|| Target::list(silent))
-    }
-
-    /// Whether a POST of it may have reached a worker.
-    pub(super) fn may_be_taken(&self) -> bool {
-        self.posts > self.refusals || self.may_be_posted
     }
 
     /// Whether anybody may have the job.

@@ -5,11 +5,13 @@
 
 mod acquaintances;
 mod asking;
+pub mod backlog;
 mod cancel;
 mod job;
 mod output;
 mod posting;
 mod replies;
+mod sizes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -241,7 +243,7 @@ impl Client {
     /// A job that the store had unfinished when the process began.
     pub fn restore(&mut self, now: Instant, mut restored: RestoredClientJob) {
         let errors = std::mem::take(&mut restored.errors);
-        let mut job = Box::new(Job::restored(restored));
+        let mut job = Box::new(Job::restored(now, restored));
         let id = job.request.job.clone();
         let (posted, late) = (job.dispatched().is_some(), job.request.deadline <= now);
         let cancelled = job.state == JobState::Cancelling;

@@ -11,7 +11,7 @@ use crate::name::{JobId, ServiceName};
 use crate::target::Target;
 
 /// Ids of jobs that wait to be posted below which nobody looks for those of jobs that have ended.
-const WAITING_SWEPT_MIN: usize = 1024;
+pub(super) const WAITING_SWEPT_MIN: usize = 1024;
 
 impl Client {
     pub(super) fn post_waiting(&mut self, now: Instant) {

@@ -1,7 +1,7 @@
 //! What the broker's messages mean for a job.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -18,6 +18,9 @@ use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
+
+/// How much older a job may be than it says: its client's and its broker's clocks count seconds apart from each other.
+pub(super) const AGE_SLACK: Duration = Duration::from_secs(5);
 
 /// All that matters of a 201 or 300: recorded peers say more, but not all peers do.
 #[derive(serde::Deserialize)]
@@ -91,7 +94,7 @@ impl Client {
     }
 
     fn dispatched(&mut self, now: Instant, id: &JobId, body: Dispatched) {
-        let Dispatched { mut workers, target, unreached, absent, young, run, .. } = body;
+        let Dispatched { mut workers, target, unreached, absent, young, run, gone, .. } = body;
         let target = target.as_str();
         let (first, connection) = (self.config.get_first, self.connection);
         // Python brokers do not say that they are young.
@@ -112,11 +115,14 @@ impl Client {
         if workers.is_empty() {
             return;
         }
+        let age = job.age(now);
+        let is_as_old = |seconds| age.is_none_or(|age| age + AGE_SLACK >= Duration::from_secs(seconds));
         if let Some(around) = &mut job.around
             && target == Target::All.as_str()
         {
             around.asked = Some(workers.into_iter().collect());
-            around.more_to_come = young || (run.is_none() && !long_connected);
+            let may_be_with_one_gone = gone.is_some_and(is_as_old);
+            around.more_to_come = young || may_be_with_one_gone || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
         }
@@ -208,6 +214,7 @@ impl Client {
                 fabric: None,
                 run: None,
                 young: false,
+                gone: None,
                 absent: Vec::new(),
                 unreached: Vec::new(),
                 holders: None,
@@ -389,6 +396,10 @@ impl Client {
                 return Ok(());
             }
             if body.retry == Some(true) || job.request.waits {
+                if job.refusals >= job.posts {
+                    // Said twice: each POST is refused once, or a later one would count as refused.
+                    return Ok(());
+                }
                 job.refusals += 1;
                 let tells = job.refusal.is_none();
                 let error = errors.join("; ");

@@ -6,6 +6,7 @@
 mod jobs;
 mod output;
 mod reply;
+mod sizes;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};

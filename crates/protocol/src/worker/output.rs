@@ -274,6 +274,23 @@ pub struct RestoredJob {
     pub attempts: u32,
 }
 
+impl RestoredJob {
+    /// A job of whose row is known whether it says that the job started and how often, whether its task may have begun the last
+    /// time, and whether the task may run again. One whose process ended before its task began was not begun that time.
+    pub fn of_row(
+        new: NewJob,
+        remaining: Duration,
+        started: bool,
+        attempts: u32,
+        may_have_begun: bool,
+        again: bool,
+    ) -> Self {
+        let begun = started && may_have_begun;
+        let attempts = if started && !begun { attempts.saturating_sub(1) } else { attempts };
+        Self { new, started: begun && !again, remaining, attempts }
+    }
+}
+
 /// Counters since the start.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerCounters {

@@ -212,7 +212,7 @@ impl Run {
                     });
                 }
                 BrokerOutput::Ask(ask) => self.asked.push(ask.id),
-                BrokerOutput::Note(_) | BrokerOutput::Withdraw(..) => {}
+                BrokerOutput::Note(_) | BrokerOutput::Remember(_) | BrokerOutput::Withdraw(..) => {}
             }
         }
         sent

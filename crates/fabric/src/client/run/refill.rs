@@ -2,19 +2,22 @@
 
 use std::time::Instant;
 
-use norfab_jobs::{ClientJob, ClientStore, Page, QueryError, StoreError, UnreadableJob};
+use norfab_jobs::{ClientJob, ClientState, ClientStore, Page, PageEnd, QueryError, StoreError, UnreadableJob};
 use norfab_protocol::JobId;
+use norfab_protocol::client::backlog::{self, FAILED_INTERVAL, Held};
 use norfab_protocol::client::{JobState, JobUpdate, Outcome};
 use tracing::{error, warn};
 
-use super::{ClientCommand, Run, StoreAnswer};
-use crate::client::backlog::{FAILED_INTERVAL, REFILL_JOBS, Reading, is_waiting};
-use crate::client::storing::restored;
+use super::{ClientCommand, REFILL_JOBS, Run, StoreAnswer};
+use crate::client::storing::{restored, state_of};
 use crate::clock::SystemClock;
 use crate::storing::STORE_RETRY;
 
 /// Mailboxes below which nobody looks for those that nobody reads.
 const MAILBOXES_SWEPT_MIN: usize = 512;
+
+/// What is read of the database.
+pub(in crate::client) type Reading = backlog::Reading<PageEnd>;
 
 /// A job as the database has it.
 pub(in crate::client) struct Waiting {
@@ -25,7 +28,8 @@ pub(in crate::client) struct Waiting {
 
 impl Waiting {
     fn of(store: &mut dyn ClientStore, job: ClientJob, last_number: Option<u64>) -> Result<Self, StoreError> {
-        let is_of_this_process = is_waiting(&job) && store.number(&job.id)? > last_number;
+        // Of others it does not matter.
+        let is_of_this_process = job.state == ClientState::New && store.number(&job.id)? > last_number;
         Ok(Self { job, is_of_this_process })
     }
 }
@@ -78,9 +82,9 @@ impl Run {
         self.taken_back();
     }
 
-    /// Whether a job waits in the database, as an answer of it says. It may have ended since.
+    /// Whether a job waits in the database, as an answer of it says.
     fn is_to_be_taken_back(&self, job: &ClientJob) -> bool {
-        !job.state.is_final() && self.machine.state(&job.id).is_none() && !self.backlog.ended_meanwhile(&job.id)
+        self.backlog.is_to_be_taken_back(&self.machine, &job.id, state_of(job.state))
     }
 
     /// A job is stored, and waits there.
@@ -107,7 +111,7 @@ impl Run {
 
     /// Reads jobs back that wait in the database, if it is time.
     pub(super) fn refill(&mut self, now: Instant) {
-        let Some(what) = self.backlog.read(now, self.held()) else { return };
+        let Some(what) = self.backlog.read(now, Held::of(&self.machine)) else { return };
         let inbox = self.inbox.clone();
         let reading = what.clone();
         let before = SystemClock::steady_unix();
@@ -166,14 +170,10 @@ impl Run {
 
     /// A job that waited goes to the machine. [`Run::taken_back`] has to follow.
     fn take_back(&mut self, Waiting { job, is_of_this_process }: Waiting) {
+        let is_of_this_process = is_of_this_process && job.submitted >= self.began;
         let now = SystemClock::now();
-        let never_posted = is_waiting(&job) && is_of_this_process && job.submitted >= self.began;
-        let restored = restored(job);
-        if never_posted {
-            self.machine.submit_stored(restored.request);
-        } else {
-            self.machine.restore(now, restored);
-        }
+        let since = if is_of_this_process { now } else { self.since };
+        backlog::take_back(now, &mut self.machine, restored(job, since), is_of_this_process);
     }
 
     /// A job that waits cannot be read, and will not be posted. Whoever follows it must not wait for ever.

@@ -47,8 +47,14 @@ pub async fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code
                 "name": name, "role": role, "jobs": jobs, "bytes": bytes, "left": left, "dry_run": words.dry_run,
             })),
             Err(error) => {
-                code = Code::Failed;
-                printer::error(&error.to_string());
+                let failure = Failure::failed(error);
+                code = failure.code;
+                printer::error(&failure.text);
+                if global.json {
+                    let mut row = json!({ "name": name, "role": role });
+                    failure.put_into(&mut row);
+                    rows.push(row);
+                }
             }
         }
     }

@@ -336,6 +336,7 @@ mod tests {
             config: BrokerConfig::default(),
             link: Box::new(link),
             information: Arc::new(Nothing),
+            workers_file: None,
         })
         .expect("a thread");
         let mut signals = Signals::new().expect("signals");

@@ -89,6 +89,7 @@ impl AskingWorker {
             status: json!({}),
             fetched_files_dir: lab.path("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
+            begun_file: None,
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         lab.registered(&["asker", "filesharing-worker-1"]);

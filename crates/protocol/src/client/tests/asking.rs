@@ -159,3 +159,15 @@ fn a_question_names_a_bounded_number_of_jobs() {
     let asked = sent.iter().map(|sent| sent.2.matches("\"j0").count()).collect::<Vec<_>>();
     assert_eq!(asked, [crate::body::JOBS_ASKED_MAX, crate::body::JOBS_ASKED_MAX, 0], "the last as a plain GET");
 }
+
+#[test]
+fn a_job_that_may_be_with_a_worker_that_is_gone_is_not_posted_again_and_younger_ones_are() {
+    for (gone, posts) in [(3, 0), (3600, 2)] {
+        let mut bench = in_doubt();
+        let mut word = word(&["a"], false);
+        word["gone"] = gone.into();
+        bench.reply("0x05", FIRST, "202", word);
+        let sent = bench.reply("0x05", FIRST, "404", knows("a", &[])).sent;
+        assert_eq!(sent.iter().filter(|sent| sent.0 == Command::Post).count(), posts);
+    }
+}

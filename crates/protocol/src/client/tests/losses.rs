@@ -333,6 +333,65 @@ fn a_job_for_any_is_not_posted_again_while_a_worker_is_away_that_may_have_it() {
     assert!(bench.reply("0x05", "2", "404", unknown("2", "a")).sent.is_empty(), "a late answer posts nothing");
 }
 
+#[test]
+fn a_job_in_doubt_waits_for_a_worker_that_went_after_its_submission_and_for_no_other() {
+    let gone = |seconds: u64| {
+        let mut body = run("1", "all", &["a"], 2, false);
+        body["gone"] = seconds.into();
+        body
+    };
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.client.connected(bench.now);
+    bench.drain();
+    bench.after(6.0);
+    bench.reply("0x05", "1", "202", gone(6));
+    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "the one that went may have it");
+    assert_eq!(bench.after(10.0).sent[0].0, Command::Get);
+    bench.reply("0x05", "1", "202", gone(60));
+    let sent = bench.reply("0x05", "1", "404", unknown("1", "a")).sent;
+    assert_eq!((sent[0].0, &*sent[0].1), (Command::Post, "any"), "it went long before the job was there");
+}
+
+#[test]
+fn a_job_of_unknown_age_waits_for_whoever_went() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    let mut request = bench.request("1", "any");
+    // As one whose row says more than its whole time: the clock was set back.
+    request.deadline += Duration::from_secs(1);
+    let restored = RestoredClientJob {
+        request,
+        state: JobState::New,
+        dispatched: Vec::new(),
+        started: Vec::new(),
+        completed: Vec::new(),
+        errors: Vec::new(),
+    };
+    bench.client.restore(bench.now, restored);
+    assert_eq!(bench.drain().sent[0].0, Command::Get);
+    let mut body = run("1", "all", &["a"], 2, false);
+    body["gone"] = 600.into();
+    bench.reply("0x05", "1", "202", body);
+    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty());
+}
+
+#[test]
+fn a_refusal_that_comes_twice_counts_once() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "400", refused("1", true));
+    bench.reply("0x05", "1", "400", refused("1", true));
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
+    assert!(bench.client.cancel(bench.now, &id("1"), "enough".to_owned()));
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    let did = bench.drain();
+    assert!(did.outcome.is_none(), "the second POST was not refused, and somebody may have it");
+    assert_eq!(did.sent[0].0, Command::Delete);
+}
+
 fn refused(job: &str, retry: bool) -> serde_json::Value {
     let mut body = json!({"workers":null,"uuid":job,"target":"x","status":"FAILED","service":"s","errors":["nobody"]});
     if retry {

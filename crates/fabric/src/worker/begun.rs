@@ -1,0 +1,231 @@
+//! Which tasks have begun, so that a job whose worker was killed before its task began runs after all.
+//!
+//! A job is written down as started before it starts: a row that says so belongs to a task that began, or to one that was about to.
+//! Which of the two is said here, by one short write of the thread that runs the task, right before it does. It goes through
+//! the system's cache and so outlives the process, but not the system: after that all that was started counts as begun. In doubt
+//! a task has begun, as it must not run twice.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use norfab_protocol::JobId;
+use norfab_protocol::name::NAME_BYTES_MAX;
+use tracing::warn;
+
+/// A name and its length. The first place says which run of the system wrote the file, the others which tasks have begun.
+const PLACE_BYTES: usize = 1 + NAME_BYTES_MAX;
+
+/// Largest file that is read: places for more tasks than run at once anywhere.
+const READ_BYTES_MAX: u64 = 64 << 20;
+
+/// What the process before this one left.
+pub(super) enum Before {
+    /// These tasks had begun, and no others.
+    Known(HashSet<String>),
+    /// Nothing is known: each that was started may have begun.
+    Unknown,
+}
+
+impl Before {
+    /// Reads the file.
+    pub(super) fn read(path: Option<&Path>) -> Self {
+        let Some(path) = path else { return Self::Unknown };
+        let places = match read_places(path) {
+            Ok(places) => places,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::Unknown,
+            Err(error) => {
+                warn!("{} cannot be read, so each job that was started counts as begun: {error}", path.display());
+                return Self::Unknown;
+            }
+        };
+        match (places.split_first(), system_run()) {
+            (Some((Some(run), begun)), Some(now)) if *run == now => {
+                Self::Known(begun.iter().flatten().cloned().collect())
+            }
+            _ => Self::Unknown,
+        }
+    }
+
+    /// Whether the task of a job that was started may have begun.
+    pub(super) fn may_have_begun(&self, job: &JobId) -> bool {
+        match self {
+            Self::Known(begun) => begun.contains(job.as_str()),
+            Self::Unknown => true,
+        }
+    }
+}
+
+/// Where tasks are written down that begin.
+#[derive(Default)]
+pub(super) struct BegunTasks(Mutex<Option<Places>>);
+
+struct Places {
+    file: File,
+    path: PathBuf,
+    taken: HashMap<JobId, u64>,
+    free: Vec<u64>,
+    count: u64,
+}
+
+impl BegunTasks {
+    /// Begins a new file with those of the process before this one that have not ended in the database; it takes the place of the
+    /// old one as a whole. Until then nothing may begin. `room`: how many tasks run at once.
+    pub(super) fn open(&self, path: Option<&Path>, room: usize, before: Vec<JobId>) {
+        let (Some(path), Some(run)) = (path, system_run()) else { return };
+        match create(path, &run, room, before) {
+            Ok(places) => *self.places() = Some(places),
+            Err(error) => abandon(path, &error),
+        }
+    }
+
+    /// A task begins.
+    pub(super) fn begins(&self, job: &JobId) {
+        let mut guard = self.places();
+        let Some(places) = &mut *guard else { return };
+        if places.taken.contains_key(job) {
+            // One that a process before this one had begun, and that may run again.
+            return;
+        }
+        let place = places.free.pop().unwrap_or_else(|| {
+            places.count += 1;
+            places.count
+        });
+        if let Err(error) = places.file.write_all_at(&place_of(job.as_str()), place * PLACE_BYTES as u64) {
+            abandon(&places.path, &error);
+            *guard = None;
+            return;
+        }
+        places.taken.insert(job.clone(), place);
+    }
+
+    /// The end of a job is in the database: its place is free. What stands there names a job that has ended.
+    pub(super) fn has_ended(&self, job: &JobId) {
+        if let Some(places) = &mut *self.places()
+            && let Some(place) = places.taken.remove(job)
+        {
+            places.free.push(place);
+        }
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Option<Places>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A file that does not have all that begin must not be believed by the next process.
+fn abandon(path: &Path, error: &io::Error) {
+    warn!(
+        "{} cannot be written, so each job that is started counts as begun if this process is killed: {error}",
+        path.display()
+    );
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            warn!("{} cannot be removed: {error}; remove it before this worker is started again", path.display());
+        }
+        _ => {}
+    }
+}
+
+fn create(path: &Path, run: &str, room: usize, before: Vec<JobId>) -> io::Result<Places> {
+    let count = before.len() as u64;
+    let mut text = place_of(run).to_vec();
+    for job in &before {
+        text.extend(place_of(job.as_str()));
+    }
+    // Space for as many as run at once, so that a full disk is no matter later.
+    let spare = count + 1..count + 1 + room as u64;
+    text.resize(text.len() + room * PLACE_BYTES, 0);
+    let new = path.with_extension("new");
+    // As the database, for its owner only.
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all_at(&text, 0)?;
+    std::fs::rename(&new, path)?;
+    let count = count + room as u64;
+    let taken = before.into_iter().zip(1..).collect();
+    Ok(Places { file, path: path.to_owned(), taken, free: spare.rev().collect(), count })
+}
+
+fn place_of(name: &str) -> [u8; PLACE_BYTES] {
+    let mut place = [0; PLACE_BYTES];
+    // A name has at most as many bytes as fit, and at most 255.
+    let length = name.len().min(NAME_BYTES_MAX);
+    place[0] = length as u8;
+    place[1..=length].copy_from_slice(&name.as_bytes()[..length]);
+    place
+}
+
+fn read_places(path: &Path) -> io::Result<Vec<Option<String>>> {
+    let length = std::fs::metadata(path)?.len();
+    if length > READ_BYTES_MAX {
+        return Err(io::Error::other(format!("it has {length} bytes, at most {READ_BYTES_MAX} are read")));
+    }
+    let text = std::fs::read(path)?;
+    let name = |place: &[u8]| {
+        let (length, rest) = place.split_first()?;
+        let name = rest.get(..usize::from(*length)).filter(|name| !name.is_empty())?;
+        std::str::from_utf8(name).ok().map(str::to_owned)
+    };
+    Ok(text.chunks(PLACE_BYTES).map(name).collect())
+}
+
+/// Which run of the system this is: what was not on the disk when another one ended is lost. `None`: the system does not say.
+fn system_run() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|run| !run.is_empty() && run.len() <= NAME_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> JobId {
+        JobId::parse(text).expect("a name")
+    }
+
+    fn begun(before: &Before) -> Vec<bool> {
+        ["1", "2", "3", "4"].map(|job| before.may_have_begun(&id(job))).to_vec()
+    }
+
+    #[test]
+    fn the_next_process_knows_which_tasks_had_begun() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        assert_eq!(begun(&Before::read(Some(&path))), [true; 4], "without a file nothing is known");
+        let tasks = BegunTasks::default();
+        tasks.begins(&id("4"));
+        tasks.open(Some(&path), 1, vec![id("1")]);
+        tasks.begins(&id("2"));
+        tasks.begins(&id("3"));
+        assert_eq!(begun(&Before::read(Some(&path))), [true, true, true, false]);
+        // The place of one that has ended is given to the next.
+        tasks.has_ended(&id("2"));
+        tasks.begins(&id("4"));
+        assert_eq!(begun(&Before::read(Some(&path))), [true, false, true, true]);
+    }
+
+    #[test]
+    fn what_another_run_of_the_system_wrote_says_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        create(&path, "another", 2, Vec::new()).expect("written");
+        assert_eq!(begun(&Before::read(Some(&path))), [true; 4]);
+        std::fs::write(&path, "no such file").expect("written");
+        assert_eq!(begun(&Before::read(Some(&path))), [true; 4]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_not_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        std::fs::write(&path, "old").expect("written");
+        std::fs::create_dir(folder.path().join("begun.new")).expect("in the way");
+        let tasks = BegunTasks::default();
+        tasks.open(Some(&path), 1, Vec::new());
+        tasks.begins(&id("1"));
+        assert!(!path.exists(), "the old one must not be believed");
+    }
+}

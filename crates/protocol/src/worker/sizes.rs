@@ -1,0 +1,32 @@
+//! What a worker holds.
+
+use super::{Phase, QUESTIONS_MAX, Worker};
+use crate::size::Size;
+
+impl Worker {
+    /// How much it holds between two inputs, and may hold.
+    pub fn sizes(&self) -> impl Iterator<Item = Size> + use<> {
+        let jobs = self.jobs.len();
+        let bytes: usize = self.jobs.values().map(|job| job.body.len()).sum();
+        let of_phase = |phase: &dyn Fn(&Phase) -> bool| self.jobs.values().filter(|job| phase(&job.phase)).count();
+        let running = of_phase(&|phase| matches!(phase, Phase::Starting | Phase::Running)) + self.reserved.len();
+        let questions = self.jobs.values().map(|job| job.questions.len()).max().unwrap_or(0);
+        [
+            Size::new("jobs", jobs, self.config.jobs_max),
+            Size::new("bytes of requests", self.bytes, bytes.min(self.config.jobs_bytes_max)),
+            Size::new("bytes of requests that are not counted", bytes, self.bytes),
+            Size::new("jobs that wait to run", self.queue.len(), of_phase(&|phase| *phase == Phase::Queued)),
+            Size::new(
+                "places kept for jobs that are stored",
+                self.reserved.len(),
+                of_phase(&|phase| *phase == Phase::Storing),
+            ),
+            Size::new("jobs that run", self.running, running.min(self.config.max_concurrent_jobs)),
+            Size::new("jobs that run and are not counted", running, self.running),
+            Size::new("questions of one job", questions, QUESTIONS_MAX),
+            self.withdrawn.size("jobs that were cancelled before they came"),
+            Size::new("outputs", self.outputs.len(), 0),
+        ]
+        .into_iter()
+    }
+}
