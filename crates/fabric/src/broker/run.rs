@@ -413,6 +413,7 @@ fn statistics_row(worker: &WorkerView) -> Value {
         "uptime_seconds": worker.age.as_secs(),
         "keepalives_sent": worker.keepalives_sent,
         "keepalives_received": worker.keepalives_received,
+        "unanswered_seconds": worker.unanswered.map(|time| (time.as_secs_f64() * 10.0).round() / 10.0),
     })
 }
 

@@ -1,6 +1,6 @@
 //! `norfab workers`: who is registered.
 
-use norfab_protocol::broker::MANAGEMENT_SERVICE;
+use norfab_protocol::broker::{MANAGEMENT_SERVICE, UNANSWERED_KEY};
 use serde_json::{Map, Value};
 
 use super::{ANSWER_PATIENCE, Connected, ask_broker};
@@ -27,7 +27,10 @@ pub async fn run(global: &Global, service: Option<&str>) -> Result<Code, Failure
     } else if rows.is_empty() {
         printer::remark("no worker is registered");
     } else {
-        printer::table(&COLUMNS, &rows);
+        // Workers that do no work are rare, and a column of nothing says little.
+        let silent = rows.iter().any(|row| row.get(UNANSWERED_KEY).is_some()).then_some(UNANSWERED_KEY);
+        let columns: Vec<&str> = COLUMNS.into_iter().chain(silent).collect();
+        printer::table(&columns, &rows);
     }
     Ok(Code::Ok)
 }

@@ -50,6 +50,16 @@ fn healthy_is_who_answers_a_job_and_nobody_else() {
     let error = "worker files-1: registered, does not answer; worker files-2: takes jobs, does not get round to them";
     assert_eq!((&health["error"], &health["exit_code"]), (&json!(error), &json!(1)), "{health}");
     assert!(ended.stderr.contains(error), "{}", ended.stderr);
+    eventually(
+        "the list of workers says so of the frozen one, which its last probes did not get an answer from",
+        || {
+            let rows = lab.json(&["workers", "--json"]);
+            let of = |name: &str| rows.as_array().expect("rows").iter().find(|row| row["name"] == name).cloned();
+            let is_silent = |name| of(name).is_some_and(|row| row["unanswered (s)"].is_string());
+            is_silent("files-1") && !is_silent("files-2")
+        },
+    );
+    assert!(lab.run(&["workers"]).stdout.contains("UNANSWERED (S)"));
     first.signal(Signal::CONT);
     std::fs::remove_file(&marker).expect("it is there");
     eventually("both answer again", || lab.run(&["health", "-t", "5s"]).code == Some(0));

@@ -10,6 +10,10 @@ use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientMessage, Reply};
 use crate::name::{Identity, JobId, ServiceName};
 
+/// The key of a worker in `show_workers` that says for how many seconds it has left requests unanswered. Where it answers there is no
+/// such key.
+pub const UNANSWERED_KEY: &str = "unanswered (s)";
+
 /// Names a question until it is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AskId(u64);
@@ -151,14 +155,18 @@ impl Broker {
             .filter(|worker| service == "all" || worker.service.as_str() == service)
             .filter(|_| status != "dead")
             .map(|worker| {
-                json!({
+                let mut row = json!({
                     "name": worker.name,
                     "service": worker.service,
                     "status": "alive",
                     "holdtime": format!("{:.1}", worker.hold_time_left.as_secs_f64()),
                     "keepalives tx/rx": format!("{} / {}", worker.keepalives_sent, worker.keepalives_received),
                     "alive (s)": worker.age.as_secs().to_string(),
-                })
+                });
+                if let Some(unanswered) = worker.unanswered {
+                    row[UNANSWERED_KEY] = format!("{:.1}", unanswered.as_secs_f64()).into();
+                }
+                row
             })
             .collect();
         if rows.is_empty() {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use departed::{EXPECTED_BACK, GONE_KEPT};
-pub use management::{AskId, AskKind, ManagementAsk};
+pub use management::{AskId, AskKind, ManagementAsk, UNANSWERED_KEY};
 pub use output::{
     BrokerCounters, BrokerNote, BrokerOutput, KnownWorker, Outgoing, Purpose, RestoredWorker, Undelivered,
 };
@@ -245,6 +245,9 @@ impl Broker {
             if let Some(reached) = dispatch.in_flight.take()
                 && !dispatch.had.contains(&reached)
             {
+                if matches!(dispatch.request.command, ClientCommand::Post | ClientCommand::Get) {
+                    self.registry.asked(dispatch.at, &reached);
+                }
                 dispatch.reached.push(reached);
             }
             if let Some(worker) = dispatch.chosen.pop_front() {

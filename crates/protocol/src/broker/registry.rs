@@ -16,6 +16,8 @@ struct Record {
     /// Position in the list of its service's members.
     position: usize,
     keepalive: Keepalive,
+    /// Since when it owes an answer: it got a request, and has said nothing about any job after it.
+    owes_since: Option<Instant>,
     /// Order of registration, and this record's entry among the timers.
     serial: u64,
     timer: Instant,
@@ -36,6 +38,9 @@ pub struct WorkerView {
     pub keepalives_sent: u64,
     /// Beats received from it.
     pub keepalives_received: u64,
+    /// For how long it has been given requests and has said nothing about any job, where that is longer than a beat: its process
+    /// lives and does no work.
+    pub unanswered: Option<Duration>,
 }
 
 /// What a READY did.
@@ -105,6 +110,7 @@ impl Registry {
         if let Some(record) = self.workers.get_mut(&worker) {
             // A worker that came back, or moves: it has its whole hold time. Our own beats go on as they are.
             record.keepalive.extend(now);
+            record.owes_since = None;
             let (timer, serial) = (record.timer, record.serial);
             if record.service == service {
                 self.set_timer(&worker, timer, serial);
@@ -128,7 +134,8 @@ impl Registry {
         let timer = keepalive.deadline();
         self.timers.insert((timer, serial), worker.clone());
         let service_frame = frame(&service);
-        self.workers.insert(worker, Record { service, service_frame, position, keepalive, serial, timer });
+        self.workers
+            .insert(worker, Record { service, service_frame, position, keepalive, owes_since: None, serial, timer });
         Registration::New
     }
 
@@ -139,6 +146,20 @@ impl Registry {
                 true
             }
             None => false,
+        }
+    }
+
+    /// A worker gets a request that every worker answers at once: a POST, or a question about a job.
+    pub(super) fn asked(&mut self, now: Instant, worker: &Identity) {
+        if let Some(record) = self.workers.get_mut(worker) {
+            record.owes_since.get_or_insert(now);
+        }
+    }
+
+    /// A worker says something about a job.
+    pub(super) fn answered(&mut self, worker: &Identity) {
+        if let Some(record) = self.workers.get_mut(worker) {
+            record.owes_since = None;
         }
     }
 
@@ -222,6 +243,10 @@ impl Registry {
                 age: record.keepalive.age(now),
                 keepalives_sent: record.keepalive.sent(),
                 keepalives_received: record.keepalive.beats_received(),
+                unanswered: record
+                    .owes_since
+                    .map(|since| now.saturating_duration_since(since))
+                    .filter(|unanswered| *unanswered > self.config.interval),
             })
             .collect()
     }

@@ -103,6 +103,7 @@ impl Broker {
         let service = match self.registry.service_frame(&worker) {
             Some(service) => {
                 self.registry.extend(now, &worker);
+                self.registry.answered(&worker);
                 service
             }
             None => {

@@ -7,6 +7,7 @@ use crate::frame::Command;
 use serde_json::Value;
 
 mod cancel;
+mod unanswered;
 
 struct Bench {
     broker: Broker,
