@@ -326,7 +326,7 @@ pub struct CancelArgs {
 
 /// Jobs of this client.
 #[derive(Debug, ClapArgs)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(subcommand_precedence_over_arg = true)]
 pub struct JobsArgs {
     /// What to do with all of them
     #[command(subcommand)]

@@ -19,6 +19,7 @@ use std::time::Duration;
 use norfab_fabric::client::{ClientHandle, JobReport};
 use norfab_fabric::{LinkState, Problem};
 use norfab_protocol::ServiceName;
+use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
 use norfab_protocol::client::JobState;
 use serde_json::{Map, Value};
 
@@ -279,6 +280,15 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>, Failure> {
         }
     }
     Ok(arguments)
+}
+
+/// A service that takes jobs. Errors: it is no name, or the broker itself, which answers questions and takes no jobs.
+fn service_of(text: &str) -> Result<ServiceName, Failure> {
+    if [MANAGEMENT_SERVICE, INVENTORY_SERVICE].contains(&text) {
+        let failure = Failure::usage(format!("'{text}' is the broker itself, which takes no jobs"));
+        return Err(failure.hint(format!("'norfab mmi {text} TASK' asks it")));
+    }
+    ServiceName::parse(text).map_err(|error| Failure::usage(error.to_string()))
 }
 
 #[cfg(test)]

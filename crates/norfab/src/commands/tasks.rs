@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use norfab_fabric::client::JobSpec;
+use norfab_protocol::TaskName;
 use norfab_protocol::target::Target;
-use norfab_protocol::{ServiceName, TaskName};
 use serde_json::{Value, json};
 
-use super::{Connected, code_of, job_failure};
+use super::{Connected, code_of, job_failure, service_of};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer::{self, printable};
 
 pub async fn run(global: &Global, service: &str, task: Option<&str>, worker: &str) -> Result<Code, Failure> {
-    let service_name = ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()))?;
+    let service_name = service_of(service)?;
     let mut spec = JobSpec::new(service_name, TaskName::parse("list_tasks").expect("a name"));
     spec.target = Target::from_words(worker);
     spec.timeout = Duration::from_secs(30);
@@ -88,14 +88,18 @@ fn one(task: &Value) {
 
 /// The types that a value may have. That nothing may be given is told by what is required.
 fn type_of(property: &Value) -> String {
-    let names: Vec<String> = match (&property["type"], &property["anyOf"]) {
-        (Value::String(name), _) => vec![name.clone()],
-        (Value::Array(names), _) => names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
-        (_, Value::Array(choices)) => choices.iter().map(type_of).collect(),
-        _ => Vec::new(),
-    };
-    let names: Vec<String> = names.into_iter().filter(|name| name != "null").collect();
+    let mut names = types_of(property);
+    names.retain(|name| *name != "null");
     if names.is_empty() { "any".to_owned() } else { names.join(" or ") }
+}
+
+fn types_of(property: &Value) -> Vec<&str> {
+    match (&property["type"], &property["anyOf"]) {
+        (Value::String(name), _) => vec![name],
+        (Value::Array(names), _) => names.iter().filter_map(Value::as_str).collect(),
+        (_, Value::Array(choices)) => choices.iter().flat_map(types_of).collect(),
+        _ => vec!["any"],
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +111,7 @@ mod tests {
         assert_eq!(type_of(&json!({"type": "string"})), "string");
         assert_eq!(type_of(&json!({"type": ["integer", "null"]})), "integer");
         assert_eq!(type_of(&json!({"anyOf": [{"type": "array"}, {"type": ["string", "null"]}]})), "array or string");
+        assert_eq!(type_of(&json!({"anyOf": [{"type": "integer"}, {"type": "null"}]})), "integer");
         assert_eq!(type_of(&json!({"$ref": "#/x"})), "any");
     }
 }

@@ -100,6 +100,9 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["files", "get", "nf://"], 2, "names no file", Some("nf://PATH")),
             (&["files", "list"], 2, "files are listed by their service", Some("list_files")),
             (&["jobs", ""], 2, "", None),
+            (&["jobs", "--offline", "prune"], 2, "do not go with 'prune'", None),
+            (&["run", "mmi.service.broker", "get_stats"], 2, "is the broker itself", Some("norfab mmi")),
+            (&["tasks", "sid.service.broker"], 2, "is the broker itself", Some("norfab mmi")),
             (&["jobs", NO_JOB, "--answer", "yes"], 2, "--answer is not JSON", Some("quotes")),
             (&["cancel", ""], 2, "", None),
             (&["jobs", NO_JOB], 1, "is not known here", Some("norfab jobs")),
@@ -108,7 +111,7 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (
                 &["worker", "w", "--service", "nope", "--broker-key", "none"],
                 5,
-                "no worker could be started: w failed",
+                "no worker could be started: worker w: service 'nope' is not built into",
                 None,
             ),
             (&["inventory", "ghost"], 5, "nothing is known of worker 'ghost'", Some("inventory.yaml")),

@@ -39,7 +39,8 @@ impl Broker {
         let text = body::bounded_cancel_text(cancel.text.clone().unwrap_or_else(|| format!("cancelled by {client}")));
         let owner = cancel.client.as_ref().unwrap_or(client);
         self.cancelled.insert(owner, &request.job, text.clone());
-        if owner != client {
+        // Whoever is registered is a worker, and has no jobs of its own.
+        if owner != client && !self.registry.contains(owner) {
             let (service, job) = (request.service.clone(), request.job.clone());
             self.tell_cancelled(&owner.clone(), service, job, &request.target, text);
         }

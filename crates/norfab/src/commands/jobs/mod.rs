@@ -24,6 +24,9 @@ use crate::printer;
 use crate::site::{ClientSlot, Site};
 
 pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
+    if words.command.is_some() && (words.uuid.is_some() || words.offline || words.answer.is_some()) {
+        return Err(Failure::usage("a job, --offline and --answer do not go with 'prune', 'export' and 'import'"));
+    }
     let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
     let mut site = Site::load_worked_in(global)?;
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &site.client_name(), false)?;

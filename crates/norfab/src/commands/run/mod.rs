@@ -9,10 +9,10 @@ use std::time::Duration;
 use norfab_fabric::client::{JobHandle, JobSpec, new_job_id};
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
-use norfab_protocol::{Identity, ServiceName, TaskName};
+use norfab_protocol::{Identity, TaskName};
 use serde_json::json;
 
-use super::{Connected, answer_of, arguments, interrupted, job_failure};
+use super::{Connected, answer_of, arguments, interrupted, job_failure, service_of};
 use crate::args::{Events, Global, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -85,7 +85,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let id = new_job_id();
     let spec = JobSpec {
         id: Some(id.clone()),
-        service: ServiceName::parse(&words.service).map_err(|error| Failure::usage(error.to_string()))?,
+        service: service_of(&words.service)?,
         task: TaskName::parse(&words.task).map_err(|error| Failure::usage(error.to_string()))?,
         target: target.clone(),
         kwargs: arguments(&words.arguments)?,

@@ -233,14 +233,14 @@ pub async fn workers(
                 drop(running::when_connected(&worker, telling(global, site.endpoint()?)));
                 running.workers.push(worker);
             }
-            Err(failure) => {
-                told(&failure.text);
-                failed.push(name.as_str());
-            }
+            Err(failure) => failed.push(failure.text),
         }
     }
     if running.is_empty() {
-        return Err(Failure::configuration(format!("no worker could be started: {} failed", failed.join(", "))));
+        return Err(Failure::configuration(format!("no worker could be started: {}", failed.join("; "))));
+    }
+    for text in &failed {
+        told(text);
     }
     let ended = until_signalled(&running, &mut signals).await;
     stop(running, &mut signals, ended).await

@@ -87,4 +87,6 @@ fn a_client_is_told_that_another_one_cancels_its_job_also_where_nobody_has_it() 
     bench.posts("a", "2", OURS);
     let body = r#"{"text":"cancelled by somebody else","ends":true,"client":"client"}"#;
     assert_eq!(to_workers(&bench.deletes("other", "all", "2", body)), ["a"]);
+    let of_worker = bench.deletes("other", r#"["b"]"#, "3", r#"{"text":"so","ends":true,"client":"a"}"#);
+    assert!(of_worker.iter().all(|sent| sent.to != "a"), "a worker is sent nothing that it does not understand");
 }
