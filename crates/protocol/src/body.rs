@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use asked::{JOBS_ASKED_MAX, JobsAsked, StateReply};
+pub use asked::{ASKED_BYTES_MAX, JOBS_ASKED_MAX, JobsAsked, StateReply};
 pub use cancellation::{
     CANCEL_TEXT_BYTES_MAX, CANCELLATION_KEY, CANCELLED_WORD, CancelBody, bounded_cancel_text, cancel_text,
 };

@@ -1,9 +1,11 @@
 //! Questions about the states of jobs, and answers in one word.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::decode;
-use crate::name::{Identity, JobId, ServiceName};
+use crate::name::{Identity, JobId, NAME_BYTES_MAX, ServiceName};
 
 /// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,6 +32,10 @@ pub struct StateReply {
 /// Most jobs that one question names: 40 KB, which every worker of a service gets.
 pub const JOBS_ASKED_MAX: usize = 1000;
 
+/// Longest body of such a question, and of the answer to it: as many ids of the longest kind, each character escaped. What is longer
+/// is not read at all, so that nobody is kept busy by it.
+pub const ASKED_BYTES_MAX: usize = JOBS_ASKED_MAX * (2 * NAME_BYTES_MAX + 3) + 4096;
+
 /// Body of a GET of ours about many jobs. Its id is no job's, so that who does not understand it answers with a plain 404.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobsAsked {
@@ -41,8 +47,35 @@ pub struct JobsAsked {
 
 impl JobsAsked {
     /// Reads the body of a GET. `None`: it is about one job, as all of Python clients are.
+    /// No job is named twice in what is returned.
     pub fn read(body: &[u8]) -> Option<Self> {
-        let asked: Self = decode("a question about jobs", body).ok()?;
+        if body.len() > ASKED_BYTES_MAX {
+            return None;
+        }
+        let mut asked: Self = decode("a question about jobs", body).ok()?;
+        let mut named = HashSet::new();
+        asked.jobs.retain(|job| named.insert(job.clone()));
         (asked.jobs.len() <= JOBS_ASKED_MAX).then_some(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_names_each_job_once_and_no_more_than_a_bound_says() {
+        let read = |ids: &[String]| {
+            let body = serde_json::json!({ "fabric": 1, "jobs": ids }).to_string();
+            JobsAsked::read(body.as_bytes()).map(|asked| asked.jobs.len())
+        };
+        let ids: Vec<String> = (0..=JOBS_ASKED_MAX).map(|number| number.to_string()).collect();
+        assert_eq!(read(&ids[1..]), Some(JOBS_ASKED_MAX));
+        assert_eq!(read(&ids), None);
+        assert_eq!(read(&vec!["1".to_owned(); 2 * JOBS_ASKED_MAX]), Some(1));
+        assert_eq!(read(&vec!["1".to_owned(); ASKED_BYTES_MAX / 4]), None, "too long to be read");
+        let longest: Vec<String> =
+            (0..JOBS_ASKED_MAX).map(|number| format!("{number:\"<width$}", width = NAME_BYTES_MAX)).collect();
+        assert_eq!(read(&longest), Some(JOBS_ASKED_MAX));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! After a broker's end each job for `any` whose POST brought no word is in doubt. With a thousand workers and thousands of such
 //! jobs, a GET for each of them to each of these would be millions of messages. So one GET names them all; its id is no job's.
-//! A worker that understands it says in its 404 which of them it knows and tells their states besides. One that does not (of Python
+//! A worker that understands it says in its 404 which of them it knows, and is asked what became of each. One that does not (of Python
 //! NorFab) says only that it knows no job of that id, and the jobs are asked about one by one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::job::Job;
 use super::output::{ClientNote, ClientOutput};
 use super::{Client, RETURN_TIME};
-use crate::body::{self, Dispatched, FABRIC_VERSION, JOBS_ASKED_MAX, JobsAsked, Refused, StateReply};
+use crate::body::{self, ASKED_BYTES_MAX, Dispatched, FABRIC_VERSION, JOBS_ASKED_MAX, JobsAsked, Refused, StateReply};
 use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError};
 use crate::name::{Identity, JobId, ServiceName};
@@ -220,6 +220,10 @@ impl Client {
             self.nobody_has_them(now, id);
             return Ok(());
         }
+        if payload.len() > ASKED_BYTES_MAX {
+            let error = format!("it has {} bytes, at most {ASKED_BYTES_MAX} are looked at", payload.len());
+            return Err(DecodeError::Body { expected: "an answer about jobs", error });
+        }
         let is_brokers = body::decode::<Speaker>("a refusal", payload)?.worker.is_none();
         if is_brokers && status.is_error() {
             self.nobody_was_asked(id, body::decode("a refusal", payload)?);
@@ -232,11 +236,14 @@ impl Client {
             let known: HashSet<JobId> = known.into_iter().collect();
             question.heard = now;
             question.jobs.retain(|job| !known.contains(job));
-            question.denied.insert(worker);
+            question.denied.insert(worker.clone());
+            let service = question.service.clone();
             for job in known {
                 let around = self.jobs.get_mut(&job).and_then(|job| job.around.as_mut());
                 if let Some(around) = around.filter(|around| around.question.as_ref() == Some(id)) {
                     around.question = None;
+                    // What became of it there.
+                    self.send_get(service.clone(), Target::list([&worker]), &job);
                 }
             }
             self.nobody_has_them(now, id);

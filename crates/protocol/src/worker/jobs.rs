@@ -218,8 +218,8 @@ impl Worker {
         }
     }
 
-    /// The answer to [`WorkerOutput::LookUp`]: those that are stored. The client is told which of them this worker knows, and what is
-    /// known of each.
+    /// The answer to [`WorkerOutput::LookUp`]: those that are stored. The client is told which of them this worker knows. What became
+    /// of each it asks by itself: a thousand results at once would be more than there is memory for.
     pub fn looked_up(&mut self, question: JobId, client: Identity, jobs: Vec<JobId>, stored: &HashSet<JobId>) {
         let (identity, service) = (self.config.identity.clone(), self.config.service.clone());
         let is_known = |job: &JobId| self.jobs.contains_key(job) || stored.contains(job);
@@ -231,16 +231,9 @@ impl Worker {
             status: NOT_FOUND_WORD.to_owned(),
             error: None,
             retry: None,
-            known: Some(known.clone()),
+            known: Some(known),
         };
-        self.reply(client.clone(), question, Status::NOT_FOUND, body::encode(&body));
-        for job in known {
-            if self.jobs.contains_key(&job) {
-                self.reply_active(client.clone(), &job);
-            } else {
-                self.outputs.push_back(WorkerOutput::Load { job, client: client.clone(), asked: Asked::State });
-            }
-        }
+        self.reply(client, question, Status::NOT_FOUND, body::encode(&body));
     }
 
     pub(super) fn reply_active(&mut self, client: Identity, job: &JobId) {

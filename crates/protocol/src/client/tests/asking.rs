@@ -48,7 +48,8 @@ fn many_jobs_in_doubt_are_asked_about_at_once_and_posted_when_no_worker_knows_th
 fn a_job_that_a_worker_knows_is_not_posted_again_and_those_that_none_knows_are() {
     let mut bench = in_doubt();
     bench.reply("0x05", FIRST, "202", word(&["a", "b"], false));
-    bench.reply("0x05", FIRST, "404", knows("a", &["1"]));
+    let did = bench.reply("0x05", FIRST, "404", knows("a", &["1", "1", "of nobody"]));
+    assert_eq!(did.sent, [(Command::Get, r#"["a"]"#.to_owned(), "{}".to_owned())], "what became of it");
     let did = bench.reply("0x05", FIRST, "404", knows("b", &[]));
     assert_eq!(commands(&did), [Command::Post], "for the other one");
     // What the worker said of the job itself was lost: it is asked again, by itself.
