@@ -195,6 +195,8 @@ pub(super) struct Job {
     pub(super) asked: u32,
     pub(super) next_ask: Option<Instant>,
     pub(super) next_post: Option<Instant>,
+    /// How long after the others for any worker it is posted on a new connection, so that they do not leave all at once.
+    pub(super) turn: Duration,
     /// How often it was posted again to one worker that had not got it, and when the next time may be.
     pub(super) posts_to: HashMap<Identity, (u32, Instant)>,
     /// How often a worker had too much to do for it, or stopped.
@@ -247,6 +249,7 @@ impl Job {
             asked: 0,
             next_ask: None,
             next_post: None,
+            turn: Duration::ZERO,
             posts_to: HashMap::new(),
             no_room: 0,
             unanswered_rounds: 0,

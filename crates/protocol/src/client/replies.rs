@@ -114,13 +114,16 @@ impl Client {
             return;
         }
         if workers.is_empty() {
+            if let Some(around) = &mut job.around {
+                around.answered = true;
+            }
             return;
         }
         let may_be_with_one_gone = job.may_be_with_one_gone(now, gone);
         if let Some(around) = &mut job.around
             && target == Target::All.as_str()
         {
-            around.asked = Some(workers.into_iter().collect());
+            around.set_asked(workers.into_iter().collect());
             around.more_to_come = young || may_be_with_one_gone || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
@@ -248,13 +251,10 @@ impl Client {
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied, more_to_come: false, question: None }) = &job.around else {
-            return;
-        };
+        let Some(asked) = job.around.as_ref().and_then(Around::denied_by_all) else { return };
         // Who is away may have it. What is not known then is asked again.
         if job.dispatched().is_none()
             && job.started.is_empty()
-            && asked.is_subset(denied)
             && self.acquaintances.are_all_in(now, &job.request.service, asked)
         {
             job.nobody_has_it = true;
@@ -388,6 +388,9 @@ impl Client {
                     self.gave_up_absent(now, id, Some(left));
                     return Ok(());
                 }
+                if let Some(around) = &mut job.around {
+                    around.answered = true;
+                }
                 if job.dispatched().is_none() {
                     job.refusal = Some(errors.join("; "));
                 }
@@ -429,7 +432,7 @@ impl Client {
         if let Some(around) = &mut job.around
             && status == Status::NOT_FOUND
         {
-            around.denied.insert(worker);
+            around.deny(worker);
             self.nobody_has_it(now, id);
             return Ok(());
         }
