@@ -77,7 +77,7 @@ impl Broker {
         let checked = match command {
             Command::Stream => Ok(()),
             Command::Event if reply.payload.len() <= body::CHECKED_BYTES_MAX => {
-                body::check_and_read::<EventKind>(&reply.payload).map(|kind| {
+                EventKind::read(&reply.payload).map(|kind| {
                     if kind.is_progress() {
                         purpose = Purpose::Progress;
                     }
