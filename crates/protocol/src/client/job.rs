@@ -207,7 +207,7 @@ pub(super) struct Job {
     pub(super) resend_answers: bool,
     /// Everyone is being asked who has the job.
     pub(super) around: Option<Around>,
-    /// Everyone was asked at some time: answers to that may come late.
+    /// Everyone was asked at some time, or a worker that did not take it: answers to that may come late.
     pub(super) asked_around: bool,
     /// Rounds of questions, one after the other, that the broker has not answered.
     pub(super) unanswered_rounds: u32,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::asking::Around;
-use super::job::JobState;
+use super::job::{Job, JobState};
 use super::lost::Lost;
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, EXPECTED_AGAIN, RETURN_TIME};
@@ -94,18 +94,33 @@ impl Client {
         }
     }
 
+    /// Whether a broker that remembers a job for any worker has handed it to another one than it said before: the first refused it,
+    /// and that word was lost.
+    fn is_chosen_anew(&self, job: &Job, run: Option<u32>, target: &str, workers: &[Identity]) -> bool {
+        let ([worker], Some([before])) = (workers, job.dispatched()) else { return false };
+        worker != before
+            && run.is_some()
+            && run == self.broker_run
+            && job.request.target == Target::Any
+            && job.request.target.as_str() == target
+            && job.cancel.is_none()
+            && job.is_untouched()
+            && self.is_remembered(job)
+    }
+
     fn dispatched(&mut self, now: Instant, id: &JobId, body: Dispatched) {
         let Dispatched { mut workers, target, unreached, absent, young, run, gone, .. } = body;
         let target = target.as_str();
         let (first, connection) = (self.config.get_first, self.connection);
         // Python brokers do not say that they are young.
         let long_connected = self.connected_since.is_none_or(|since| since + RETURN_TIME <= now);
+        let is_chosen_anew = self.jobs.get(id).is_some_and(|job| self.is_chosen_anew(job, run, target, &workers));
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched().is_some() {
+        if job.dispatched().is_some() && !is_chosen_anew {
             job.note_absent(target, &workers);
             if run.is_some() && job.request.target.as_str() != target {
                 let left = job.give_up_absent(target, &workers, &absent);
@@ -458,6 +473,8 @@ impl Client {
                 job.no_room += 1;
                 job.set_dispatched(None);
                 job.nobody_has_it = true;
+                // The word on a question to this worker may come late. It is not the one on the next POST.
+                job.asked_around = true;
                 job.state = JobState::Submitting;
                 job.next_ask = None;
                 job.next_post = Some(now + self.config.post_again / 10 * (again + 1));
