@@ -1,6 +1,6 @@
 //! Bounded memories of jobs, the oldest forgotten first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::name::{Identity, JobId};
 use crate::size::Size;
@@ -9,18 +9,19 @@ use crate::size::Size;
 #[derive(Debug)]
 pub(crate) struct Recent<What> {
     max: usize,
-    jobs: HashMap<(Identity, JobId), What>,
-    /// The first that came is the first to go. Those that were taken out leave their place until then.
-    order: VecDeque<(Identity, JobId)>,
+    jobs: HashMap<(Identity, JobId), (u64, What)>,
+    /// By number: the first that came is the first to go.
+    order: BTreeMap<u64, (Identity, JobId)>,
+    next: u64,
 }
 
 impl<What> Recent<What> {
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, jobs: HashMap::new(), order: VecDeque::new() }
+        Self { max, jobs: HashMap::new(), order: BTreeMap::new(), next: 0 }
     }
 
     pub(crate) fn get(&self, client: &Identity, job: &JobId) -> Option<&What> {
-        self.jobs.get(&(client.clone(), job.clone()))
+        self.jobs.get(&(client.clone(), job.clone())).map(|(_, what)| what)
     }
 
     /// Remembers; what is remembered of the job already stays.
@@ -29,22 +30,25 @@ impl<What> Recent<What> {
         if self.jobs.contains_key(&key) {
             return;
         }
-        self.order.push_back(key.clone());
-        self.jobs.insert(key, what);
+        self.order.insert(self.next, key.clone());
+        self.jobs.insert(key, (self.next, what));
+        self.next += 1;
         while self.order.len() > self.max {
-            let Some(oldest) = self.order.pop_front() else { return };
+            let Some((_, oldest)) = self.order.pop_first() else { return };
             self.jobs.remove(&oldest);
         }
     }
 
-    /// How much it holds, jobs that were forgotten among it, and may hold.
+    /// How much it holds, and may hold.
     pub(crate) fn size(&self, what: &'static str) -> Size {
         Size::new(what, self.order.len().max(self.jobs.len()), self.max)
     }
 
     /// Forgets a job; whether it was known.
     pub(crate) fn remove(&mut self, client: &Identity, job: &JobId) -> bool {
-        self.jobs.remove(&(client.clone(), job.clone())).is_some()
+        let Some((number, _)) = self.jobs.remove(&(client.clone(), job.clone())) else { return false };
+        self.order.remove(&number);
+        true
     }
 }
 
@@ -67,5 +71,19 @@ mod tests {
             recent.insert(&name("c"), &job(id), 9);
         }
         assert_eq!((recent.jobs.len(), recent.order.len()), (2, 2));
+    }
+
+    #[test]
+    fn a_job_that_was_forgotten_and_came_again_is_as_new_as_any() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = |text: &str| JobId::parse(text).expect("a name");
+        let mut recent = Recent::new(2);
+        recent.insert(&name("c"), &job("1"), 1);
+        assert!(recent.remove(&name("c"), &job("1")));
+        for (id, number) in [("2", 2), ("1", 3), ("3", 4)] {
+            recent.insert(&name("c"), &job(id), number);
+        }
+        let known = ["1", "2", "3"].map(|id| recent.get(&name("c"), &job(id)).copied());
+        assert_eq!(known, [Some(3), None, Some(4)]);
     }
 }

@@ -105,6 +105,10 @@ pub struct Scenario {
     pub full_per_mille: u32,
     /// How often of 1,000 a worker's store cannot write down that a job starts.
     pub unwritten_starts_per_mille: u32,
+    /// The same of a job's result, which it stores a while later.
+    pub unwritten_results_per_mille: u32,
+    /// Most unfinished jobs of a worker.
+    pub worker_jobs_max: usize,
     /// Whether the last worker takes a question about many jobs for one about a job that it does not know, as workers of Python NorFab
     /// do.
     pub last_is_plain: bool,
@@ -234,6 +238,8 @@ impl Scenario {
             last_is_plain: random.u8(..4) == 0,
             strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
             strikes_broker: random.bool(),
+            unwritten_results_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
+            worker_jobs_max: if random.u8(..3) == 0 { random.usize(1..=4) } else { 100_000 },
         }
     }
 

@@ -110,6 +110,8 @@ pub struct Watch {
     /// Jobs that workers acknowledged.
     accepted: BTreeSet<(JobId, Identity)>,
     stored_results: BTreeMap<(JobId, Identity), Instant>,
+    /// Results that could not be stored, and may be sent all the same.
+    unstored_results: BTreeSet<(JobId, Identity)>,
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
@@ -133,6 +135,7 @@ impl Watch {
             starts: BTreeMap::new(),
             accepted: BTreeSet::new(),
             stored_results: BTreeMap::new(),
+            unstored_results: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
             due: BTreeSet::new(),
@@ -325,7 +328,9 @@ impl Watch {
             self.fail(format!("a result of job {job} after its end"));
         } else if !new && !client_restarted {
             self.fail(format!("the result of {worker} for job {job} was told twice"));
-        } else if !self.stored_results.contains_key(&(job.clone(), worker.clone())) {
+        } else if !self.stored_results.contains_key(&(job.clone(), worker.clone()))
+            && !self.unstored_results.contains(&(job.clone(), worker.clone()))
+        {
             self.fail(format!("{worker} sent a result of job {job} that it had not stored"));
         }
     }
@@ -463,7 +468,8 @@ impl Watch {
     ) {
         let Some(watched) = self.jobs.get(job) else { return };
         let keeps = |(worker, rows): (&Identity, &WorkerRows)| {
-            rows.0.get(job).is_some_and(|row| row.payload.is_none()).then(|| worker.clone())
+            let is_unstored = self.unstored_results.contains(&(job.clone(), worker.clone()));
+            (!is_unstored && rows.0.get(job).is_some_and(|row| row.payload.is_none())).then(|| worker.clone())
         };
         // Of a job for all that was posted to two brokers nobody knows every worker, nor the other of two for any.
         if now < watched.deadline
@@ -479,6 +485,11 @@ impl Watch {
         self.stored_results.entry((job.clone(), worker.clone())).or_insert(now);
     }
 
+    /// A worker's disk could not take a result.
+    pub fn result_not_stored(&mut self, job: &JobId, worker: &Identity) {
+        self.unstored_results.insert((job.clone(), worker.clone()));
+    }
+
     /// A worker says something: not before its disk knows it.
     pub fn worker_says(&mut self, worker: &Identity, message: &WorkerMessage, rows: &WorkerRows) {
         let WorkerMessage::Response(reply) = message else { return };
@@ -489,7 +500,14 @@ impl Watch {
         if reply.status == Status::ACCEPTED && row.is_none() {
             self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
         }
-        if reply.status == Status::OK && row.is_none_or(|row| row.payload.is_none()) {
+        if reply.status == Status::REFUSED
+            && let Some(watched) = self.jobs.get_mut(&reply.job).filter(|watched| watched.any || watched.all)
+        {
+            // Of one for any worker another one gets it. Of one for all a client that was restarted may never hear of it.
+            watched.posted.remove(worker);
+        }
+        let is_unstored = self.unstored_results.contains(&(reply.job.clone(), worker.clone()));
+        if reply.status == Status::OK && !is_unstored && row.is_none_or(|row| row.payload.is_none()) {
             self.fail(format!("{worker} sends the result of job {} before it is stored", reply.job));
         }
     }

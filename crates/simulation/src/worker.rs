@@ -180,6 +180,7 @@ impl World {
         worker.process += 1;
         let mut config = WorkerConfig::new(worker.identity.clone(), service());
         config.max_concurrent_jobs = self.scenario.max_concurrent_jobs;
+        config.jobs_max = self.scenario.worker_jobs_max;
         worker.machine = Some(Worker::new(config, now));
         let restored: Vec<RestoredJob> = worker
             .rows
@@ -320,8 +321,12 @@ impl World {
                     {
                         worker.rows.0.remove(&new.job);
                     }
-                    let fails = matches!(operation, WorkerStoreOperation::Started(_))
-                        && self.random.u32(..1000) < self.scenario.unwritten_starts_per_mille;
+                    let fails_per_mille = match operation {
+                        WorkerStoreOperation::Started(_) => self.scenario.unwritten_starts_per_mille,
+                        WorkerStoreOperation::Finish { .. } => self.scenario.unwritten_results_per_mille,
+                        _ => 0,
+                    };
+                    let fails = fails_per_mille > 0 && self.random.u32(..1000) < fails_per_mille;
                     let outcome = if fails {
                         Err(StoreFailure::Failed("the disk is full".to_owned()))
                     } else {
@@ -329,6 +334,13 @@ impl World {
                     };
                     if let (WorkerStoreOperation::Finish { job, .. }, Ok(())) = (&operation, &outcome) {
                         self.watch.result_stored(now, job, &worker.identity);
+                    }
+                    if let WorkerStoreOperation::Finish { job, .. } = &operation
+                        && fails
+                    {
+                        self.watch.result_not_stored(job, &worker.identity);
+                        // The store keeps it, and says so when it is written.
+                        worker.writer.push(WorkerItem::Apply(operation, token.clone()));
                     }
                     if let Some(token) = token
                         && self.plant != Some(Plant::AcknowledgeFirst)

@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Broker, BrokerOutput, Dispatch, EVERY_SERVICE, Outgoing, Purpose};
 use crate::body::{self, CANCELLED_WORD, CancelBody, Dispatched, FABRIC_VERSION, Refused};
 use crate::frame::Status;
-use crate::message::{BrokerToClient, ClientCommand, ClientMessage, Reply};
+use crate::message::{BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, Delivery, Reply};
 use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 
@@ -44,6 +44,13 @@ impl Broker {
             let (service, job) = (request.service.clone(), request.job.clone());
             self.tell_cancelled(&owner.clone(), service, job, &request.target, text);
         }
+    }
+
+    /// For a worker that takes a job which is cancelled as a whole.
+    pub(super) fn withdrawal(&self, client: &Identity, job: &JobId) -> Option<BrokerToWorker> {
+        let text = self.cancelled.get(client, job)?.clone();
+        let body = body::encode(&CancelBody { text: Some(text), ends: true, ..CancelBody::default() });
+        Some(BrokerToWorker::Delete(Delivery { client: client.clone(), job: job.clone(), body }))
     }
 
     /// Tells a client that its job is cancelled. One of Python takes it for a refusal.

@@ -22,7 +22,12 @@ pub(super) struct JobMemory {
 #[derive(Debug)]
 struct Remembered {
     number: u64,
+    /// Where a repeated POST goes.
     workers: Box<[Identity]>,
+    /// It was posted more than once to its workers: one that refuses it may have another POST before it still.
+    repeated: bool,
+    /// Who refused it then: no repeated POST goes there, but a cancellation does.
+    refused: Box<[Identity]>,
     /// Its first POST came here, so that these are all that can have it.
     whole: bool,
 }
@@ -40,7 +45,15 @@ impl JobMemory {
     }
 
     pub(super) fn get(&self, client: &Identity, job: &JobId) -> Option<&[Identity]> {
-        self.jobs.get(&(client.clone(), job.clone())).map(|remembered| &*remembered.workers)
+        let remembered = self.jobs.get(&(client.clone(), job.clone()))?;
+        (!remembered.workers.is_empty()).then_some(&*remembered.workers)
+    }
+
+    /// Who may have a job, as far as that is remembered: also who refused one POST of it and may take another.
+    pub(super) fn holders(&self, client: &Identity, job: &JobId) -> Vec<Identity> {
+        let Some(remembered) = self.jobs.get(&(client.clone(), job.clone())) else { return Vec::new() };
+        let refused = remembered.refused.iter().filter(|worker| !remembered.workers.contains(worker));
+        remembered.workers.iter().chain(refused).cloned().collect()
     }
 
     /// Whether nobody but the remembered workers can have a job.
@@ -58,6 +71,7 @@ impl JobMemory {
         if let Some(remembered) = self.jobs.get_mut(&key) {
             // Thousands may have it, and each repeated POST names them all.
             let known: HashSet<&Identity> = remembered.workers.iter().collect();
+            remembered.repeated |= workers.iter().any(|worker| known.contains(worker));
             let new: Vec<&Identity> = workers.iter().filter(|worker| !known.contains(worker)).collect();
             if !new.is_empty() {
                 self.workers += new.len();
@@ -66,7 +80,8 @@ impl JobMemory {
         } else {
             self.workers += workers.len();
             self.order.insert(self.next, key.clone());
-            self.jobs.insert(key, Remembered { number: self.next, workers: workers.into(), whole: first });
+            let (number, workers, refused) = (self.next, workers.into(), Box::default());
+            self.jobs.insert(key, Remembered { number, workers, repeated: false, refused, whole: first });
             self.next += 1;
         }
         while self.order.len() > self.jobs_max
@@ -74,18 +89,23 @@ impl JobMemory {
         {
             let Some((_, oldest)) = self.order.pop_first() else { return };
             if let Some(forgotten) = self.jobs.remove(&oldest) {
-                self.workers -= forgotten.workers.len();
+                self.workers -= forgotten.workers.len() + forgotten.refused.len();
             }
         }
     }
 
-    /// Forgets that a job went to a worker; who else has it still does. `true`: it is known now that nobody has it.
+    /// A worker refused a job: it is not remembered as its worker any more; who else has it still does. `true`: it is known now that
+    /// nobody has it.
     pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity) -> bool {
         let key = (client.clone(), job.clone());
         let Some(remembered) = self.jobs.get_mut(&key) else { return false };
         let left: Box<[Identity]> = remembered.workers.iter().filter(|one| *one != worker).cloned().collect();
         self.workers -= remembered.workers.len() - left.len();
-        if left.is_empty() {
+        if remembered.repeated && left.len() < remembered.workers.len() && !remembered.refused.contains(worker) {
+            self.workers += 1;
+            remembered.refused = remembered.refused.iter().chain([worker]).cloned().collect();
+        }
+        if left.is_empty() && remembered.refused.is_empty() {
             let whole = remembered.whole;
             self.order.remove(&remembered.number);
             self.jobs.remove(&key);

@@ -1,11 +1,12 @@
 //! Progress events that a client's queue did not take: counted, and told to the client as soon as it takes something.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::body::{Event, EventStatus, EventType, MISSED_KEY, Resource, Severity};
+use crate::body::{self, Event, EventStatus, EventType, MISSED_KEY, Resource, Severity};
+use crate::message::DecodeError;
 use crate::name::{Identity, JobId};
 use crate::size::Size;
 
@@ -16,7 +17,7 @@ const JOBS_MAX: usize = 4096;
 const TEXT_BYTES_MAX: usize = 256;
 
 /// What an event is, as far as it matters whether it may be dropped.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct EventKind {
     #[serde(default)]
     event_type: Option<EventType>,
@@ -25,6 +26,11 @@ pub(super) struct EventKind {
 }
 
 impl EventKind {
+    /// Reads it. One of a kind that we do not know, or that says the same thing twice, passes as what is not progress.
+    pub(super) fn read(body: &[u8]) -> Result<Self, DecodeError> {
+        body::check_and_read(body).or_else(|_| body::check_object(body).map(|()| Self::default()))
+    }
+
     /// A task tells how it goes on. That it asks, has ended or was cancelled is never dropped.
     pub(super) fn is_progress(&self) -> bool {
         self.event_type == Some(EventType::Progress) && self.status != EventStatus::Cancelled
@@ -33,6 +39,7 @@ impl EventKind {
 
 #[derive(Debug)]
 struct Missing {
+    number: u64,
     count: u64,
     /// The last of them, without its content.
     last: Event,
@@ -42,8 +49,9 @@ struct Missing {
 #[derive(Debug, Default)]
 pub(super) struct Missed {
     jobs: HashMap<(Identity, JobId), Missing>,
-    /// In the order in which they began to miss something.
-    order: VecDeque<(Identity, JobId)>,
+    /// By number: in the order in which they began to miss something.
+    order: BTreeMap<u64, (Identity, JobId)>,
+    next: u64,
 }
 
 impl Missed {
@@ -57,12 +65,13 @@ impl Missed {
             return;
         }
         if self.jobs.len() >= JOBS_MAX
-            && let Some(oldest) = self.order.pop_front()
+            && let Some((_, oldest)) = self.order.pop_first()
         {
             self.jobs.remove(&oldest);
         }
-        self.jobs.insert(key.clone(), Missing { count, last: without_content(event) });
-        self.order.push_back(key);
+        self.order.insert(self.next, key.clone());
+        self.jobs.insert(key, Missing { number: self.next, count, last: without_content(event) });
+        self.next += 1;
     }
 
     /// How much it holds, and may hold.
@@ -76,8 +85,8 @@ impl Missed {
             return None;
         }
         let key = (client.clone(), job.clone());
-        let Missing { count, last } = self.jobs.remove(&key)?;
-        self.order.retain(|other| *other != key);
+        let Missing { number, count, last } = self.jobs.remove(&key)?;
+        self.order.remove(&number);
         let plural = if count == 1 { "event was" } else { "events were" };
         Some(Event {
             message: format!("{count} progress {plural} dropped on the way: this client takes them too slowly"),

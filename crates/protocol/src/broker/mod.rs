@@ -380,7 +380,7 @@ impl Broker {
         };
         // A cancellation that names nobody goes where the job went: its client does not know yet.
         let holders = match request.command {
-            ClientCommand::Delete => self.remembered.get(&owner, &request.job).unwrap_or_default().to_vec(),
+            ClientCommand::Delete => self.remembered.holders(&owner, &request.job),
             _ => Vec::new(),
         };
         let knows = cancel.ends && whole;

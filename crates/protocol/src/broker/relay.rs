@@ -77,7 +77,7 @@ impl Broker {
         let checked = match command {
             Command::Stream => Ok(()),
             Command::Event if reply.payload.len() <= body::CHECKED_BYTES_MAX => {
-                body::check_and_read::<EventKind>(&reply.payload).map(|kind| {
+                EventKind::read(&reply.payload).map(|kind| {
                     if kind.is_progress() {
                         purpose = Purpose::Progress;
                     }
@@ -111,7 +111,7 @@ impl Broker {
                 // time. Its service is not in the message; any valid name does, as neither workers nor clients look at it.
                 let service = ServiceName::parse("unknown").expect("a valid name");
                 let frame = Bytes::copy_from_slice(service.as_str().as_bytes());
-                self.stranger(now, worker, service);
+                self.stranger(now, worker.clone(), service);
                 frame
             }
         };
@@ -128,7 +128,13 @@ impl Broker {
             let of_word = if purpose == Purpose::Progress { Purpose::Progress } else { Purpose::Missed };
             self.send(reply.client.clone(), frames(Command::Event, Status::OK, body::encode(&word)), of_word);
         }
+        let takes = command == Command::Response && reply.status == Status::ACCEPTED;
+        let withdrawn = if takes { self.withdrawal(&reply.client, &reply.job) } else { None };
         self.send(reply.client, frames(command, reply.status, reply.payload), purpose);
+        if let Some(withdrawn) = withdrawn {
+            // Who told of the cancellation may have known nothing of this worker.
+            self.send(worker, withdrawn.encode(), Purpose::Dispatch);
+        }
     }
 }
 

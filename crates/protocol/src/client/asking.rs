@@ -22,6 +22,9 @@ use crate::target::Target;
 /// thousands.
 const QUESTIONS_MAX: usize = 4096;
 
+/// Most workers whose answers count before the broker says who was asked: it says so first.
+const DENIED_EARLY_MAX: usize = 10_000;
+
 /// How much older a job may be than it says: its client's and its broker's clocks count seconds apart from each other.
 const AGE_SLACK: Duration = Duration::from_secs(5);
 
@@ -33,9 +36,30 @@ pub(super) struct Around {
     /// Whether others may not have come back to the broker yet.
     pub(super) more_to_come: bool,
     /// Who does not have it.
-    pub(super) denied: BTreeSet<Identity>,
+    denied: BTreeSet<Identity>,
+    /// The broker has said something to what was asked, so it is not behind.
+    pub(super) answered: bool,
     /// The question about many jobs, where that asks about it.
     pub(super) question: Option<JobId>,
+}
+
+impl Around {
+    /// The broker says who was asked.
+    pub(super) fn set_asked(&mut self, asked: BTreeSet<Identity>) {
+        self.denied.retain(|worker| asked.contains(worker));
+        self.asked = Some(asked);
+    }
+
+    /// A worker does not have it.
+    pub(super) fn deny(&mut self, worker: Identity) {
+        deny(self.asked.as_ref(), &mut self.denied, worker);
+    }
+
+    /// Who was asked, if nobody is to come, and all of them say that they do not have it.
+    pub(super) fn denied_by_all(&self) -> Option<&BTreeSet<Identity>> {
+        let asked = self.asked.as_ref().filter(|_| !self.more_to_come && self.question.is_none())?;
+        asked.is_subset(&self.denied).then_some(asked)
+    }
 }
 
 /// What is asked and is to be asked.
@@ -69,6 +93,13 @@ struct Question {
     heard: Instant,
 }
 
+/// Notes that a worker has none of what is asked about. What others say than those that were asked means nothing.
+fn deny(asked: Option<&BTreeSet<Identity>>, denied: &mut BTreeSet<Identity>, worker: Identity) {
+    if asked.map_or(denied.len() < DENIED_EARLY_MAX, |asked| asked.contains(&worker)) {
+        denied.insert(worker);
+    }
+}
+
 impl Question {
     /// Whether all workers that were asked have answered.
     fn all_answered(&self) -> bool {
@@ -81,6 +112,14 @@ impl Asking {
     /// How much it holds, and may hold.
     pub(super) fn size(&self) -> Size {
         Size::new("questions about many jobs", self.questions.len(), QUESTIONS_MAX)
+    }
+
+    /// Of how many workers it holds that they have none of the jobs of one question, and how many it may.
+    pub(super) fn denied_size(&self) -> Size {
+        let most = |question: &Question| question.asked.as_ref().map_or(DENIED_EARLY_MAX, BTreeSet::len);
+        let sizes = self.questions.values().map(|question| (question.denied.len(), most(question)));
+        let (count, max) = sizes.max_by_key(|(count, max)| count.saturating_sub(*max)).unwrap_or_default();
+        Size::new("workers that have none of the jobs asked about", count, max)
     }
 
     /// When the jobs in doubt are to be asked about.
@@ -111,7 +150,8 @@ impl Client {
         } else {
             // A broker that is behind does not get there sooner by more of the same questions.
             let asked = open.map(|question| &question.asked).or(job.around.as_ref().map(|around| &around.asked));
-            let is_unanswered = asked.is_some_and(Option::is_none);
+            let is_answered = job.around.as_ref().is_some_and(|around| around.answered);
+            let is_unanswered = !is_answered && asked.is_some_and(Option::is_none);
             job.unanswered_rounds = if is_unanswered { job.unanswered_rounds + 1 } else { 0 };
             job.next_post = Some(now + (patience * (1 << job.unanswered_rounds.min(8))).min(max));
             job.around = Some(Around::default());
@@ -215,7 +255,14 @@ impl Client {
             question.heard = now;
             question.more_to_come = body.young || (body.run.is_none() && !long_connected);
             question.gone = body.gone;
-            question.asked = Some(body.workers.into_iter().collect());
+            let asked: BTreeSet<Identity> = body.workers.into_iter().collect();
+            question.denied.retain(|worker| asked.contains(worker));
+            question.asked = Some(asked);
+            for job in &question.jobs {
+                if let Some(around) = self.jobs.get_mut(job).and_then(|job| job.around.as_mut()) {
+                    around.answered |= around.question.as_ref() == Some(id);
+                }
+            }
             self.learn_run(body.run);
             self.nobody_has_them(now, id);
             return Ok(());
@@ -236,7 +283,7 @@ impl Client {
             let known: HashSet<JobId> = known.into_iter().collect();
             question.heard = now;
             question.jobs.retain(|job| !known.contains(job));
-            question.denied.insert(worker.clone());
+            deny(question.asked.as_ref(), &mut question.denied, worker.clone());
             let service = question.service.clone();
             for job in known {
                 let around = self.jobs.get_mut(&job).and_then(|job| job.around.as_mut());
@@ -283,6 +330,9 @@ impl Client {
                 && let Some(job) = self.jobs.get_mut(job)
             {
                 job.refusal = Some(errors.clone());
+                if let Some(around) = &mut job.around {
+                    around.answered = true;
+                }
             }
         }
         if let Some(job) = question.jobs.into_iter().next() {
@@ -313,12 +363,15 @@ impl Job {
     }
 
     /// When it is posted again, or asked about, on a new connection. `in_turn` is its own time, so that not all come at once.
-    pub(super) fn again_at(&self, now: Instant, in_turn: Instant) -> Instant {
+    pub(super) fn again_at(&mut self, now: Instant, in_turn: Instant) -> Instant {
         match self.request.target {
             Target::Text(_) => in_turn,
             Target::All => in_turn + RETURN_TIME,
-            // They are asked about together.
-            Target::Any => now + RETURN_TIME,
+            // They are asked about together, and posted one by one where that is safe.
+            Target::Any => {
+                self.turn = in_turn.saturating_duration_since(now);
+                now + RETURN_TIME
+            }
         }
     }
 }

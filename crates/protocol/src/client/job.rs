@@ -195,6 +195,8 @@ pub(super) struct Job {
     pub(super) asked: u32,
     pub(super) next_ask: Option<Instant>,
     pub(super) next_post: Option<Instant>,
+    /// How long after the others for any worker it is posted on a new connection, so that they do not leave all at once.
+    pub(super) turn: Duration,
     /// How often it was posted again to one worker that had not got it, and when the next time may be.
     pub(super) posts_to: HashMap<Identity, (u32, Instant)>,
     /// How often a worker had too much to do for it, or stopped.
@@ -205,7 +207,7 @@ pub(super) struct Job {
     pub(super) resend_answers: bool,
     /// Everyone is being asked who has the job.
     pub(super) around: Option<Around>,
-    /// Everyone was asked at some time: answers to that may come late.
+    /// Everyone was asked at some time, or a worker that did not take it: answers to that may come late.
     pub(super) asked_around: bool,
     /// Rounds of questions, one after the other, that the broker has not answered.
     pub(super) unanswered_rounds: u32,
@@ -247,6 +249,7 @@ impl Job {
             asked: 0,
             next_ask: None,
             next_post: None,
+            turn: Duration::ZERO,
             posts_to: HashMap::new(),
             no_room: 0,
             unanswered_rounds: 0,

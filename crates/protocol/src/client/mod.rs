@@ -358,7 +358,7 @@ impl Client {
             } else if self.connected && job.next_ask.is_some_and(|at| at <= now) {
                 self.ask(now, &id);
             } else if self.connected && job.next_post.is_some_and(|at| at <= now) {
-                self.post(now, &id);
+                self.post_in_turn(now, &id);
             } else {
                 self.set_timer(&id);
             }

@@ -56,14 +56,34 @@ impl Client {
         }
     }
 
+    /// Whether a job may be posted without a question who has it: that cannot make it run twice.
+    fn is_safe_to_post(&self, job: &Job) -> bool {
+        let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
+        is_safe || self.is_remembered(job)
+    }
+
+    /// Posts a job whose time has come, or which has a turn after that. Those that are asked about are so together, without turns.
+    pub(super) fn post_in_turn(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let waits = !job.turn.is_zero() && self.is_safe_to_post(job);
+        if let Some(job) = self.jobs.get_mut(id) {
+            let turn = std::mem::take(&mut job.turn);
+            if waits {
+                job.next_post = Some(now + turn);
+                self.set_timer(id);
+                return;
+            }
+        }
+        self.post(now, id);
+    }
+
     /// Posts a job, or posts it again where that cannot make it run twice.
     pub(super) fn post(&mut self, now: Instant, id: &JobId) {
         let (again, max) = (self.config.post_again, self.config.get_max);
         let Some(job) = self.jobs.get(id) else {
             return;
         };
-        let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
-        let is_safe = is_safe || self.is_remembered(job);
+        let is_safe = self.is_safe_to_post(job);
         let connection = self.connection;
         let Some(job) = self.jobs.get_mut(id) else {
             return;

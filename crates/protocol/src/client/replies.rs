@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::asking::Around;
-use super::job::JobState;
+use super::job::{Job, JobState};
 use super::lost::Lost;
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, EXPECTED_AGAIN, RETURN_TIME};
@@ -94,18 +94,33 @@ impl Client {
         }
     }
 
+    /// Whether a broker that remembers a job for any worker has handed it to another one than it said before: the first refused it,
+    /// and that word was lost.
+    fn is_chosen_anew(&self, job: &Job, run: Option<u32>, target: &str, workers: &[Identity]) -> bool {
+        let ([worker], Some([before])) = (workers, job.dispatched()) else { return false };
+        worker != before
+            && run.is_some()
+            && run == self.broker_run
+            && job.request.target == Target::Any
+            && job.request.target.as_str() == target
+            && job.cancel.is_none()
+            && job.is_untouched()
+            && self.is_remembered(job)
+    }
+
     fn dispatched(&mut self, now: Instant, id: &JobId, body: Dispatched) {
         let Dispatched { mut workers, target, unreached, absent, young, run, gone, .. } = body;
         let target = target.as_str();
         let (first, connection) = (self.config.get_first, self.connection);
         // Python brokers do not say that they are young.
         let long_connected = self.connected_since.is_none_or(|since| since + RETURN_TIME <= now);
+        let is_chosen_anew = self.jobs.get(id).is_some_and(|job| self.is_chosen_anew(job, run, target, &workers));
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
         // A 202 comes for every GET too, with the workers of that GET: only that for the POST says who has the job. One
         // for nobody says nothing.
-        if job.dispatched().is_some() {
+        if job.dispatched().is_some() && !is_chosen_anew {
             job.note_absent(target, &workers);
             if run.is_some() && job.request.target.as_str() != target {
                 let left = job.give_up_absent(target, &workers, &absent);
@@ -114,13 +129,16 @@ impl Client {
             return;
         }
         if workers.is_empty() {
+            if let Some(around) = &mut job.around {
+                around.answered = true;
+            }
             return;
         }
         let may_be_with_one_gone = job.may_be_with_one_gone(now, gone);
         if let Some(around) = &mut job.around
             && target == Target::All.as_str()
         {
-            around.asked = Some(workers.into_iter().collect());
+            around.set_asked(workers.into_iter().collect());
             around.more_to_come = young || may_be_with_one_gone || (run.is_none() && !long_connected);
             self.nobody_has_it(now, id);
             return;
@@ -248,13 +266,10 @@ impl Client {
     /// All workers that were asked say that they do not have the job: it never started anywhere.
     fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
-        let Some(Around { asked: Some(asked), denied, more_to_come: false, question: None }) = &job.around else {
-            return;
-        };
+        let Some(asked) = job.around.as_ref().and_then(Around::denied_by_all) else { return };
         // Who is away may have it. What is not known then is asked again.
         if job.dispatched().is_none()
             && job.started.is_empty()
-            && asked.is_subset(denied)
             && self.acquaintances.are_all_in(now, &job.request.service, asked)
         {
             job.nobody_has_it = true;
@@ -388,6 +403,9 @@ impl Client {
                     self.gave_up_absent(now, id, Some(left));
                     return Ok(());
                 }
+                if let Some(around) = &mut job.around {
+                    around.answered = true;
+                }
                 if job.dispatched().is_none() {
                     job.refusal = Some(errors.join("; "));
                 }
@@ -429,7 +447,7 @@ impl Client {
         if let Some(around) = &mut job.around
             && status == Status::NOT_FOUND
         {
-            around.denied.insert(worker);
+            around.deny(worker);
             self.nobody_has_it(now, id);
             return Ok(());
         }
@@ -455,6 +473,8 @@ impl Client {
                 job.no_room += 1;
                 job.set_dispatched(None);
                 job.nobody_has_it = true;
+                // The word on a question to this worker may come late. It is not the one on the next POST.
+                job.asked_around = true;
                 job.state = JobState::Submitting;
                 job.next_ask = None;
                 job.next_post = Some(now + self.config.post_again / 10 * (again + 1));

@@ -26,6 +26,7 @@ impl Client {
             Size::new("processes of brokers", self.runs.len(), RUNS_MAX),
             Size::new("workers seen", self.acquaintances.len(), acquaintances::SEEN_MAX),
             self.asking.size(),
+            self.asking.denied_size(),
             Size::new("outputs", self.outputs.len(), 0),
         ]
         .into_iter()

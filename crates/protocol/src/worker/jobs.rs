@@ -27,13 +27,7 @@ impl Worker {
         if let Some(active) = self.jobs.get_mut(&job) {
             // Somebody else asks too, who may need the word that the job was taken.
             active.fabric &= active.client == client;
-            match &active.phase {
-                // The 201 of a job that is being stored comes when it is.
-                Phase::Storing => {}
-                Phase::Unstored { .. } => self.reply_active(client, &job),
-                _ => self.accept(client, job),
-            }
-            return;
+            return self.reply_taken(client, job);
         }
         if let Some(text) = self.withdrawn.get(&client, &job) {
             let refusal = text.clone();
@@ -97,6 +91,16 @@ impl Worker {
     /// Refuses a job that cannot be taken now, unless it was taken before: the answer to its repeated POST is its state.
     fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String, retry: bool) {
         self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal, retry } });
+    }
+
+    /// The answer to a POST of a job that is here.
+    pub(super) fn reply_taken(&mut self, client: Identity, job: JobId) {
+        match self.jobs.get(&job).map(|active| &active.phase) {
+            // The 201 of a job that is being stored comes when it is.
+            None | Some(Phase::Storing) => {}
+            Some(Phase::Unstored { .. }) => self.reply_active(client, &job),
+            Some(_) => self.accept(client, job),
+        }
     }
 
     pub(super) fn accept(&mut self, client: Identity, job: JobId) {

@@ -321,6 +321,12 @@ impl Worker {
     /// The answer to [`WorkerOutput::Load`].
     pub fn loaded(&mut self, job: JobId, client: Identity, asked: Asked, loaded: Option<LoadedJob>) {
         match loaded {
+            // It is here by now, though it was not when it was looked up.
+            None | Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
+                // Of a cancellation the client hears when it comes again.
+                Asked::State | Asked::ToCancel => self.reply_active(client, &job),
+                Asked::ToRun { .. } => self.reply_taken(client, job),
+            },
             None if let Asked::ToRun { refusal, retry } = asked => self.refuse(client, job, refusal, retry),
             None if asked == Asked::ToCancel => {
                 self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
@@ -330,11 +336,6 @@ impl Worker {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }
-            Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
-                // Of a cancellation the client hears when it comes again.
-                Asked::State | Asked::ToCancel => self.reply_active(client, &job),
-                Asked::ToRun { .. } => self.accept(client, job),
-            },
             Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
         }
     }

@@ -1,6 +1,6 @@
 //! What a worker holds.
 
-use super::{Phase, QUESTIONS_MAX, Worker};
+use super::{ActiveJob, Phase, QUESTIONS_MAX, UNSTORED_BYTES_MAX, Worker};
 use crate::size::Size;
 
 impl Worker {
@@ -10,6 +10,11 @@ impl Worker {
         let bytes: usize = self.jobs.values().map(|job| job.body.len()).sum();
         let of_phase = |phase: &dyn Fn(&Phase) -> bool| self.jobs.values().filter(|job| phase(&job.phase)).count();
         let running = of_phase(&|phase| matches!(phase, Phase::Starting | Phase::Running)) + self.reserved.len();
+        let unstored = |job: &ActiveJob| match &job.phase {
+            Phase::Unstored { reply } => reply.len(),
+            _ => 0,
+        };
+        let unstored: usize = self.jobs.values().map(unstored).sum();
         let questions = self.jobs.values().map(|job| job.questions.len()).max().unwrap_or(0);
         [
             Size::new("jobs", jobs, self.config.jobs_max),
@@ -23,6 +28,8 @@ impl Worker {
             ),
             Size::new("jobs that run", self.running, running.min(self.config.max_concurrent_jobs)),
             Size::new("jobs that run and are not counted", running, self.running),
+            Size::new("bytes of results that are not stored", self.unstored_bytes, unstored.min(UNSTORED_BYTES_MAX)),
+            Size::new("bytes of results that are not stored or counted", unstored, self.unstored_bytes),
             Size::new("questions of one job", questions, QUESTIONS_MAX),
             self.withdrawn.size("jobs that were cancelled before they came"),
             Size::new("outputs", self.outputs.len(), 0),

@@ -4,6 +4,7 @@ use super::*;
 use crate::frame::Command;
 
 mod asked;
+mod looked_up;
 mod starts;
 mod unstored;
 mod withdrawn;

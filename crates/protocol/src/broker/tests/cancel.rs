@@ -90,3 +90,53 @@ fn a_client_is_told_that_another_one_cancels_its_job_also_where_nobody_has_it() 
     let of_worker = bench.deletes("other", r#"["b"]"#, "3", r#"{"text":"so","ends":true,"client":"a"}"#);
     assert!(of_worker.iter().all(|sent| sent.to != "a"), "a worker is sent nothing that it does not understand");
 }
+
+#[test]
+fn who_refused_one_post_of_a_job_and_has_another_before_it_is_told_that_it_is_cancelled() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.ready("b", "s");
+    bench.posts("a", "1", OURS);
+    bench.posts("a", "1", AGAIN);
+    let refused = r#"{"worker":"a","status":"REFUSED","retry":true}"#;
+    bench.from("a", &["NFPW01", "0x05", "client", "", "1", "400", refused]);
+    let sent = bench.deletes("client", "all", "1", ENDS);
+    assert_eq!(to_workers(&sent), ["a"]);
+    let told = answer(&sent);
+    assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!(["a"]), &Value::Bool(true)));
+}
+
+#[test]
+fn a_post_of_a_job_that_a_worker_refused_may_go_to_another() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.posts("any", "1", OURS);
+    bench.posts("any", "1", AGAIN);
+    bench.ready("b", "s");
+    let refused = r#"{"worker":"a","status":"REFUSED","retry":true}"#;
+    bench.from("a", &["NFPW01", "0x05", "client", "", "1", "400", refused]);
+    bench.from("a", &["NFPW01", "0x03", "s"]);
+    assert_eq!(to_workers(&bench.posts("any", "1", AGAIN)), ["b"]);
+    let told = answer(&bench.deletes("client", "all", "1", ENDS));
+    assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!(["b", "a"]), &Value::Bool(true)));
+}
+
+#[test]
+fn a_worker_that_takes_a_job_which_is_cancelled_is_told() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    let accepts = |bench: &mut Bench, client: &str, job: &str| {
+        let body = format!(r#"{{"worker":"a","uuid":"{job}","status":"ACCEPTED","service":"s"}}"#);
+        bench.from("a", &["NFPW01", "0x05", client, "", job, "201", &body])
+    };
+    bench.deletes("client", r#"["b"]"#, "1", ENDS);
+    let sent = accepts(&mut bench, "client", "1");
+    assert_eq!(status(&sent), "201", "its client hears of it: {sent:?}");
+    assert_eq!(to_workers(&sent), ["a"]);
+    let told: Value = serde_json::from_str(sent[1].rest.last().expect("a body")).expect("an object");
+    assert_eq!((&told["text"], &told["ends"]), (&"cancelled by me at noon".into(), &Value::Bool(true)));
+    // Another client's job of this id, and one that goes on elsewhere.
+    assert!(to_workers(&accepts(&mut bench, "other", "1")).is_empty());
+    bench.deletes("client", r#"["b"]"#, "2", r#"{"text":"with another one"}"#);
+    assert!(to_workers(&accepts(&mut bench, "client", "2")).is_empty());
+}

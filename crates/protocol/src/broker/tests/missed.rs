@@ -28,3 +28,51 @@ fn progress_that_a_client_does_not_take_is_counted_and_told_before_what_comes_ne
     assert_eq!((word.missed(), word.uuid.as_str(), word.worker.as_str()), (Some(3), "1", "a"));
     assert_eq!(say("0x08", &event(4, "progress"), &[]).len(), 1, "it is told once");
 }
+
+#[test]
+fn events_of_kinds_that_are_not_known_pass_and_are_not_dropped() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    for body in [
+        r#"{"event_type":"heat","status":"running"}"#,
+        r#"{"event_type":"progress","status":"melting"}"#,
+        r#"{"event_type":"progress","status":null}"#,
+        r#"{"event_type":"progress","event_type":"progress"}"#,
+        r#"{"event_type":7}"#,
+        r#"{"\ud800":1}"#,
+        "{}",
+    ] {
+        bench.input("a", &["NFPW01", "0x08", "c", "", "1", "200", body]);
+        let sent = bench.drain_with(|_, purpose| (purpose == Purpose::Progress).then_some(Undelivered::Full));
+        assert_eq!(sent.len(), 1, "{body}");
+        assert_eq!(sent[0].rest[3], body);
+    }
+    for body in ["[]", r#"{"event_type":"progress""#, r#"{"event_type":}"#] {
+        assert!(bench.from("a", &["NFPW01", "0x08", "c", "", "1", "200", body]).is_empty(), "{body} is no object");
+    }
+}
+
+#[test]
+fn the_oldest_count_of_dropped_events_is_given_up_and_one_that_was_told_leaves_nothing() {
+    let name = |text: &str| Identity::parse(text).expect("a name");
+    let event = |job: &str| {
+        format!(
+            r#"{{"worker":"a","service":"s","uuid":"{job}","event_type":"progress","message":"m","task":"t","timestamp":"now"}}"#
+        )
+    };
+    let mut missed = Missed::default();
+    let size = |missed: &Missed| missed.size().count;
+    let most = missed.size().max;
+    let job = |number: usize| JobId::parse(&number.to_string()).expect("a name");
+    missed.add(&name("c"), event("0").as_bytes());
+    assert!(missed.take(&name("c"), &job(0)).is_some());
+    assert_eq!(size(&missed), 0);
+    for number in 1..=most {
+        missed.add(&name("c"), event(&number.to_string()).as_bytes());
+    }
+    missed.add(&name("c"), event("0").as_bytes());
+    assert_eq!(size(&missed), most);
+    assert!(missed.take(&name("c"), &job(1)).is_none(), "it was the oldest");
+    assert!(missed.take(&name("c"), &job(2)).is_some() && missed.take(&name("c"), &job(0)).is_some());
+    assert_eq!(size(&missed), most - 2);
+}

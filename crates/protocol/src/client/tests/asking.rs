@@ -179,3 +179,84 @@ fn a_question_names_a_bounded_number_of_jobs() {
     let asked = sent.iter().map(|sent| sent.2.matches("\"j0").count()).collect::<Vec<_>>();
     assert_eq!(asked, [crate::body::JOBS_ASKED_MAX, crate::body::JOBS_ASKED_MAX, 0], "the last as a plain GET");
 }
+
+#[test]
+fn who_answers_without_being_asked_takes_no_memory_and_counts_for_nothing() {
+    let mut bench = in_doubt();
+    for number in 0..3 {
+        bench.reply("0x05", FIRST, "404", knows(&format!("early-{number}"), &[]));
+    }
+    bench.reply("0x05", FIRST, "202", word(&["a", "b"], false));
+    bench.reply("0x05", FIRST, "404", knows("a", &[]));
+    for number in 0..100 {
+        assert!(bench.reply("0x05", FIRST, "404", knows(&format!("stranger-{number}"), &[])).sent.is_empty());
+    }
+    let held = bench.client.sizes().find(|size| size.what.contains("none of the jobs")).expect("a size");
+    assert_eq!((held.count, held.max), (1, 2));
+    assert_eq!(commands(&bench.reply("0x05", FIRST, "404", knows("b", &[]))), [Command::Post, Command::Post]);
+}
+
+#[test]
+fn a_round_that_was_answered_is_followed_by_the_next_as_soon_as_the_first_was() {
+    let refused = |id: &str| json!({"workers": null, "uuid": id, "target": "all", "status": "FAILED", "service": "s", "errors": ["gone"]});
+    for has_workers in [true, false] {
+        let mut bench = in_doubt();
+        for round in 1..=8 {
+            let id = format!("{round:032x}");
+            if has_workers {
+                let mut body = word(&["a"], false);
+                // Both may be with a worker that went.
+                body["gone"] = 0.into();
+                bench.reply("0x05", &id, "202", body);
+                assert!(bench.reply("0x05", &id, "404", knows("a", &[])).sent.is_empty());
+            } else {
+                bench.reply("0x05", &id, "400", refused(&id));
+            }
+            let sent = bench.after(2.0).sent;
+            assert_eq!(sent.len(), 1, "round {round}, workers: {has_workers}: {sent:?}");
+        }
+    }
+}
+
+#[test]
+fn one_job_in_doubt_is_asked_about_again_as_soon_after_each_answer() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    assert_eq!(commands(&bench.after(RETURN_TIME.as_secs_f64())), [Command::Get]);
+    for round in 0..8 {
+        let refused = json!({"workers": null, "uuid": "1", "target": "all", "status": "FAILED", "service": "s", "errors": ["gone"]});
+        bench.reply("0x05", "1", "400", refused);
+        assert_eq!(commands(&bench.after(2.0)), [Command::Get], "round {round}");
+    }
+}
+
+#[test]
+fn many_jobs_that_the_broker_remembers_are_posted_again_one_after_the_other() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    for number in 0..160 {
+        bench.posted(&format!("j{number:03}"), "any");
+    }
+    let of_all = |bench: &mut Bench, job: &str| {
+        bench.posted(job, "all");
+        let mut body = word(&["a"], false);
+        body["uuid"] = job.into();
+        bench.reply("0x05", job, "202", body);
+    };
+    of_all(&mut bench, "k1");
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    bench.drain();
+    of_all(&mut bench, "k2");
+    bench.now += RETURN_TIME;
+    let mut posts = Vec::new();
+    for _ in 0..16 {
+        let sent = bench.after(0.0).sent;
+        posts.push(sent.iter().filter(|sent| sent.0 == Command::Post).count());
+        bench.now += Duration::from_micros(62_500);
+    }
+    assert_eq!(posts.iter().sum::<usize>(), 160);
+    assert!(posts.iter().all(|posts| *posts <= 10), "{posts:?}");
+}

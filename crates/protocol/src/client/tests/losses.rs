@@ -515,3 +515,40 @@ fn a_broker_that_is_behind_is_not_asked_more_and_more() {
     }
     assert!((5..=8).contains(&questions), "{questions} questions in 45 s");
 }
+
+fn has_no_room(job: &str, worker: &str) -> serde_json::Value {
+    json!({"worker": worker, "uuid": job, "service": "s", "status": "REFUSED", "error": "full", "retry": true})
+}
+
+#[test]
+fn the_word_on_a_question_to_a_worker_that_refused_a_job_is_not_taken_for_the_one_on_its_next_post() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Get);
+    bench.reply("0x05", "1", "400", has_no_room("1", "a"));
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "202", run("1", r#"["a"]"#, &["a"], 1, false));
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "it is with the other one");
+    assert!(bench.accepted("1", "b").sent.is_empty());
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_broker_that_remembers_a_job_and_names_another_worker_for_it_is_believed() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("2", "all");
+    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
+    bench.result("2", "a");
+    bench.posted("1", "any");
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    // That the first refused it was lost.
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    assert!(bench.accepted("1", "b").sent.is_empty(), "it is not turned away");
+    bench.reply("0x05", "1", "202", run("1", "any", &["c"], 1, false));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
