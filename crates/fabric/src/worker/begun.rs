@@ -10,11 +10,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use norfab_jobs::OperationError;
 use norfab_protocol::JobId;
 use norfab_protocol::name::NAME_BYTES_MAX;
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use tracing::warn;
 
 /// A name and its length. The first place says which run of the system wrote the file, the others which tasks have begun.
@@ -149,6 +152,24 @@ impl BegunTasks {
     fn places(&self) -> std::sync::MutexGuard<'_, Option<Places>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a thread of the runtime writes, for any worker of the process.
+static WRITES: AtomicBool = AtomicBool::new(false);
+
+/// Runs a short write so that a disk that hangs holds at most one of the runtime's threads, which carry other tasks and other
+/// workers too. A thread of its own for each write would cost more than ten times what the write does. Errors: the runtime ends,
+/// or the write panicked.
+pub(super) async fn write_beside_tasks(
+    runtime: &Handle,
+    write: impl FnOnce() + Send + 'static,
+) -> Result<(), JoinError> {
+    if runtime.metrics().num_workers() > 1 && !WRITES.swap(true, Ordering::AcqRel) {
+        write();
+        WRITES.store(false, Ordering::Release);
+        return Ok(());
+    }
+    runtime.spawn_blocking(write).await
 }
 
 /// A file that does not have all that begin must not be believed by the next process.
@@ -302,6 +323,33 @@ mod tests {
         written.send(()).expect("it waits for it");
         hanging.join().expect("written");
         assert_eq!(begun(&Before::read(Some(&path))), [false, true, true, false]);
+    }
+
+    #[test]
+    fn writes_that_hang_leave_a_thread_for_other_tasks() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let (to_say, said) = mpsc::channel();
+        let mut hanging = Vec::new();
+        for _ in 0..3 {
+            let (written, hangs) = mpsc::channel::<()>();
+            let to_say = to_say.clone();
+            let handle = runtime.handle().clone();
+            let write = move || {
+                to_say.send(()).expect("the test waits for it");
+                hangs.recv().expect("the test ends it");
+            };
+            let task = runtime.spawn(async move { write_beside_tasks(&handle, write).await });
+            hanging.push((written, task));
+        }
+        for _ in 0..3 {
+            said.recv_timeout(DEADLINE).expect("each writes");
+        }
+        runtime.spawn(async move { to_say.send(()).expect("the test waits for it") });
+        said.recv_timeout(DEADLINE).expect("another task runs");
+        for (written, task) in hanging {
+            written.send(()).expect("it waits for it");
+            runtime.block_on(task).expect("no panic").expect("written");
+        }
     }
 
     #[test]
