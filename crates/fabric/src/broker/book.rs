@@ -451,18 +451,33 @@ mod tests {
         assert!((45..=50).contains(&read.len()), "{} names", read.len());
     }
 
+    /// Whoever opens it to write waits until somebody reads.
+    fn pipe_in_place_of(path: &Path) -> PathBuf {
+        let pipe = path.with_extension("new");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+        pipe
+    }
+
+    /// A book of one worker that could not be written the first time, and now could be.
+    fn failed_once(path: &Path, retry: Duration) -> (Arc<Shared>, JoinHandle<()>) {
+        let pipe = pipe_in_place_of(path);
+        let shared = Arc::new(Shared::default());
+        let book = Book::new(path.to_owned(), Known::from([gone(1, SystemClock::unix())]));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || book.keep(&of_thread, retry));
+        // It has opened the pipe then, which is no file that a disk could keep.
+        let reader = File::open(&pipe).expect("it is opened");
+        std::fs::remove_file(&pipe).expect("removed");
+        drop(reader);
+        (shared, thread)
+    }
+
     #[test]
     fn a_file_that_could_not_be_written_is_written_although_nothing_changes_any_more() {
         let folder = tempfile::tempdir().expect("a folder");
-        let in_the_way = folder.path().join("broker");
-        std::fs::write(&in_the_way, "").expect("written");
-        let path = in_the_way.join("workers.jsonl");
-        let shared = Arc::new(Shared::default());
-        let (worker, (service, _)) = gone(1, 0.0);
-        let book = Book::new(path.clone(), Known::from([(worker, (service, None))]));
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || book.keep(&of_thread, Duration::from_millis(1)));
-        std::fs::remove_file(&in_the_way).expect("removed");
+        let path = folder.path().join("workers.jsonl");
+        let (shared, thread) = failed_once(&path, Duration::from_millis(1));
         let deadline = Instant::now() + DEADLINE;
         while !path.exists() && Instant::now() < deadline {
             std::thread::yield_now();
@@ -472,29 +487,13 @@ mod tests {
         thread.join().expect("ended");
     }
 
-    /// Whoever opens it to write waits until somebody reads.
-    fn pipe_in_place_of(path: &Path) -> PathBuf {
-        let pipe = path.with_extension("new");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
-        assert!(made.success());
-        pipe
-    }
-
     #[test]
     fn a_file_that_could_not_be_written_is_tried_once_more_at_the_end() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("workers.jsonl");
-        let pipe = pipe_in_place_of(&path);
-        let shared = Arc::new(Shared::default());
-        let book = Book::new(path.clone(), Known::from([gone(1, SystemClock::unix())]));
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || book.keep(&of_thread, Duration::from_secs(3600)));
-        // It has opened the pipe, which cannot be written to a disk.
-        let reader = File::open(&pipe).expect("it is opened");
-        std::fs::remove_file(&pipe).expect("removed");
+        let (shared, thread) = failed_once(&path, Duration::from_secs(3600));
         shared.change(|waiting| waiting.ends = true);
         thread.join().expect("ended");
-        drop(reader);
         assert_eq!(read(&path).expect("the file").len(), 1);
     }
 
