@@ -4,16 +4,17 @@
 //! A line for each change, appended by a thread of its own: the owner waits for no disk. What is not written when the process
 //! is killed are the changes of the last moment.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use norfab_protocol::broker::{GONE_KEPT, KnownWorker, RestoredWorker};
+use norfab_protocol::broker::{DEPARTED_MAX, GONE_KEPT, KnownWorker, RestoredWorker};
 use norfab_protocol::{Identity, ServiceName};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -21,14 +22,27 @@ use tracing::{info, warn};
 use crate::StartError;
 use crate::clock::SystemClock;
 
-/// Most bytes that are read at the start: more than all workers take that a broker remembers.
-const READ_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes that are read at the start, a line at a time: more than all workers take that a broker remembers, twice and with
+/// the longest names.
+const READ_BYTES_MAX: u64 = 512 << 20;
 
 /// Lines beyond two for each worker after which the file is written anew.
 const LINES_SPARE: usize = 1000;
 
+/// Names that may come in until those that went longest ago are looked for and forgotten: so many that it costs little each.
+const NAMES_SPARE: usize = 20_000;
+
+/// How soon a file that could not be written is tried again, whether anything changes or not.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// How long the broker waits at its end for what is not written yet: a disk that hangs must not keep it from ending.
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
 /// What is known of a worker: its service, and since when it is gone, in Unix seconds.
 type Entry = (ServiceName, Option<f64>);
+
+/// Bounded by [`forget_longest_gone`], as the broker bounds those that are registered.
+type Known = BTreeMap<Identity, Entry>;
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -38,11 +52,29 @@ struct Line {
     gone: Option<f64>,
 }
 
-/// Changes on their way to the disk: the last of each worker, so that there are never more than workers.
+/// Changes on their way to the disk: the last of each worker.
 #[derive(Default)]
 struct Waiting {
-    changes: HashMap<Identity, Entry>,
+    changes: Known,
+    /// How many were left when it was last looked for those that went longest ago.
+    kept: usize,
     ends: bool,
+}
+
+impl Waiting {
+    /// A disk that hangs while workers of ever new names come and go must not fill the memory.
+    fn add(&mut self, worker: Identity, entry: Entry) {
+        self.changes.insert(worker, entry);
+        if self.changes.len() >= self.kept + NAMES_SPARE {
+            forget_longest_gone(&mut self.changes);
+            self.kept = self.changes.len();
+        }
+    }
+
+    fn take(&mut self) -> Known {
+        self.kept = 0;
+        std::mem::take(&mut self.changes)
+    }
 }
 
 #[derive(Default)]
@@ -56,12 +88,35 @@ impl Shared {
         change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
         self.filled.notify_one();
     }
+
+    /// Waits for changes and takes them. `true`: they are the last. `retry`: waits no longer than that, and for the end only.
+    fn take(&self, retry: Option<Duration>) -> (Known, bool) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = match retry {
+            None => {
+                let is_idle = |waiting: &mut Waiting| waiting.changes.is_empty() && !waiting.ends;
+                self.filled.wait_while(waiting, is_idle).unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(time) => {
+                let waited = self.filled.wait_timeout_while(waiting, time, |waiting| !waiting.ends);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        (waiting.take(), waiting.ends)
+    }
 }
 
 /// The owner's end.
 pub(super) struct WorkerBook {
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    /// `None`: nothing is written.
+    thread: Option<Writer>,
+}
+
+struct Writer {
+    thread: JoinHandle<()>,
+    /// Closed by the thread when it ends.
+    ended: Receiver<()>,
 }
 
 impl WorkerBook {
@@ -73,7 +128,7 @@ impl WorkerBook {
         let now = SystemClock::unix();
         let mut known = read(&path).unwrap_or_else(|error| {
             warn!("{} cannot be read, and who was registered before is not known: {error}", path.display());
-            BTreeMap::new()
+            Known::new()
         });
         let restored = known
             .iter()
@@ -88,31 +143,42 @@ impl WorkerBook {
         for (_, gone) in known.values_mut() {
             gone.get_or_insert(now);
         }
-        let book = Book { path, known, file: None, lines: 0, failed: false };
+        let book = Book::new(path, known);
         let of_thread = Arc::clone(&shared);
+        let (ends, ended) = sync_channel(0);
         let thread = std::thread::Builder::new()
             .name("b-workers".to_owned())
-            .spawn(move || book.keep(&of_thread))
+            .spawn(move || {
+                let _ends: SyncSender<()> = ends;
+                book.keep(&of_thread, RETRY);
+            })
             .map_err(|error| StartError::Thread { role: "the broker's book of workers".to_owned(), error })?;
-        Ok((Self { shared, thread: Some(thread) }, restored))
+        Ok((Self { shared, thread: Some(Writer { thread, ended }) }, restored))
     }
 
     /// Takes a change.
     pub(super) fn note(&self, known: KnownWorker) {
         if self.thread.is_some() {
             let gone = known.gone.then(SystemClock::unix);
-            self.shared.change(|waiting| {
-                waiting.changes.insert(known.worker, (known.service, gone));
-            });
+            self.shared.change(|waiting| waiting.add(known.worker, (known.service, gone)));
         }
     }
 
-    /// Waits until all is written.
+    /// Waits until all is written, or cannot be; not for a disk that hangs.
     pub(super) fn close(self) {
+        self.close_within(CLOSE_WAIT);
+    }
+
+    fn close_within(self, wait: Duration) {
         self.shared.change(|waiting| waiting.ends = true);
-        if let Some(thread) = self.thread
-            && thread.join().is_err()
-        {
+        let Some(Writer { thread, ended }) = self.thread else { return };
+        if ended.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            warn!(
+                "the disk takes more than {} s to write down which workers are registered, and is not waited for: a broker \
+                 that begins next may not know all of them",
+                wait.as_secs()
+            );
+        } else if thread.join().is_err() {
             warn!("the thread that writes down which workers are registered has failed");
         }
     }
@@ -121,54 +187,62 @@ impl WorkerBook {
 /// The thread's end.
 struct Book {
     path: PathBuf,
-    known: BTreeMap<Identity, Entry>,
+    known: Known,
     /// Where lines are appended. `None`: the file is to be written anew.
     file: Option<File>,
     lines: usize,
+    /// How many were known when the file was last written anew, or that was last tried.
+    kept: usize,
     /// The last time failed, and that was told.
     failed: bool,
 }
 
 impl Book {
-    fn keep(mut self, shared: &Shared) {
+    fn new(path: PathBuf, known: Known) -> Self {
+        Self { path, known, file: None, lines: 0, kept: 0, failed: false }
+    }
+
+    fn keep(mut self, shared: &Shared, retry: Duration) {
         let written = self.rewrite();
         self.tell(written);
         loop {
-            let changes = {
-                let waiting = shared.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_idle = |waiting: &mut Waiting| waiting.changes.is_empty() && !waiting.ends;
-                let mut waiting = shared.filled.wait_while(waiting, is_idle).unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut waiting.changes)
-            };
-            if changes.is_empty() {
+            let is_whole = self.file.is_some();
+            let (changes, ends) = shared.take((!is_whole).then_some(retry));
+            if !changes.is_empty() || !is_whole {
+                let written = self.write(changes);
+                self.tell(written);
+            }
+            if ends {
                 return;
             }
-            let written = self.write(changes);
-            self.tell(written);
         }
     }
 
-    fn write(&mut self, changes: HashMap<Identity, Entry>) -> io::Result<()> {
+    fn write(&mut self, changes: Known) -> io::Result<()> {
         let mut text = Vec::new();
         for (worker, entry) in &changes {
             write_line(&mut text, worker, entry)?;
         }
         self.lines += changes.len();
         self.known.extend(changes);
-        match self.file.take() {
-            Some(mut file) if self.lines <= 2 * self.known.len() + LINES_SPARE => {
-                file.write_all(&text)?;
-                self.file = Some(file);
-                Ok(())
-            }
-            _ => self.rewrite(),
+        let is_long = self.lines > 2 * self.known.len() + LINES_SPARE || self.known.len() > self.kept + NAMES_SPARE;
+        // One that fails may leave half a line.
+        if let Some(mut file) = self.file.take()
+            && !is_long
+            && file.write_all(&text).is_ok()
+        {
+            self.file = Some(file);
+            return Ok(());
         }
+        self.rewrite()
     }
 
     /// Writes the file anew, without those that went too long ago to matter.
     fn rewrite(&mut self) -> io::Result<()> {
         let now = SystemClock::unix();
         self.known.retain(|_, (_, gone)| gone.is_none_or(|at| now - at < GONE_KEPT.as_secs_f64()));
+        forget_longest_gone(&mut self.known);
+        self.kept = self.known.len();
         if let Some(folder) = self.path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -206,21 +280,65 @@ fn write_line(to: &mut impl Write, worker: &Identity, (service, gone): &Entry) -
     to.write_all(b"\n")
 }
 
+/// Forgets those that went longest ago where there are more than a broker remembers.
+fn forget_longest_gone(known: &mut Known) {
+    let mut times: Vec<f64> = known.values().filter_map(|(_, gone)| *gone).collect();
+    let Some(over) = times.len().checked_sub(DEPARTED_MAX).filter(|over| *over > 0) else { return };
+    let (before, last, _) = times.select_nth_unstable_by(over - 1, f64::total_cmp);
+    let last = *last;
+    // Many may have gone at once: of those only as many go as have to.
+    let mut of_last = over - before.iter().filter(|at| **at < last).count();
+    known.retain(|_, (_, gone)| match *gone {
+        Some(at) if at < last => false,
+        Some(at) if at == last && of_last > 0 => {
+            of_last -= 1;
+            false
+        }
+        _ => true,
+    });
+}
+
 /// The last word on each worker. What is no line of ours, as the last one of a process that was killed, is left out.
-fn read(path: &Path) -> io::Result<BTreeMap<Identity, Entry>> {
-    let mut text = Vec::new();
-    match File::open(path) {
-        Ok(file) => file.take(READ_BYTES_MAX).read_to_end(&mut text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+fn read(path: &Path) -> io::Result<Known> {
+    read_end(path, READ_BYTES_MAX)
+}
+
+/// Where the file is longer than `most` bytes, its end says what came last.
+fn read_end(path: &Path, most: u64) -> io::Result<Known> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::new()),
         Err(error) => return Err(error),
     };
-    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok());
-    Ok(lines.map(|Line { worker, service, gone }| (worker, (service, gone))).collect())
+    let length = file.metadata()?.len();
+    if length > most {
+        warn!(
+            "{} has {length} bytes, of which only the last {most} are read: some workers may not be known",
+            path.display()
+        );
+        file.seek(SeekFrom::End(-i64::try_from(most).unwrap_or(i64::MAX)))?;
+    }
+    let mut known = Known::new();
+    let mut kept = 0;
+    for line in BufReader::new(file.take(most)).split(b'\n') {
+        let Ok(Line { worker, service, gone }) = serde_json::from_slice(&line?) else { continue };
+        known.insert(worker, (service, gone));
+        if known.len() >= kept + NAMES_SPARE {
+            forget_longest_gone(&mut known);
+            kept = known.len();
+        }
+    }
+    Ok(known)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    /// Far more than anything here takes.
+    const DEADLINE: Duration = Duration::from_secs(20);
 
     fn known(worker: &str, gone: bool) -> KnownWorker {
         let service = ServiceName::parse("s").expect("a name");
@@ -258,10 +376,10 @@ mod tests {
     fn a_worker_that_comes_and_goes_does_not_fill_the_disk() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("workers.jsonl");
-        let mut book = Book { path: path.clone(), known: BTreeMap::new(), file: None, lines: 0, failed: false };
+        let mut book = Book::new(path.clone(), Known::new());
         for gone in 0..10 * LINES_SPARE {
             let KnownWorker { worker, service, .. } = known("a", false);
-            book.write(HashMap::from([(worker, (service, Some(gone as f64)))])).expect("written");
+            book.write(Known::from([(worker, (service, Some(gone as f64)))])).expect("written");
         }
         let lines = std::fs::read(&path).expect("the file").iter().filter(|byte| **byte == b'\n').count();
         assert!(lines <= 3 + LINES_SPARE, "{lines} lines");
@@ -276,5 +394,122 @@ mod tests {
         assert!(restored.is_empty());
         book.note(known("a", false));
         book.close();
+    }
+
+    fn gone(name: usize, at: f64) -> (Identity, Entry) {
+        let KnownWorker { worker, service, .. } = known(&format!("w{name}"), true);
+        (worker, (service, Some(at)))
+    }
+
+    #[test]
+    fn those_that_went_longest_ago_are_forgotten_where_there_are_too_many() {
+        let mut all: Known = (0..DEPARTED_MAX + 10).map(|number| gone(number, number.max(20) as f64)).collect();
+        let KnownWorker { worker, service, .. } = known("here", false);
+        all.insert(worker.clone(), (service, None));
+        forget_longest_gone(&mut all);
+        assert_eq!(all.len(), DEPARTED_MAX + 1);
+        assert!(all.contains_key(&worker), "it is registered");
+        let lost = (0..DEPARTED_MAX + 10).filter(|number| !all.contains_key(&gone(*number, 0.0).0)).max();
+        assert!(lost <= Some(20), "{lost:?} went later than others");
+    }
+
+    #[test]
+    fn ever_new_names_fill_neither_memory_nor_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("workers.jsonl");
+        let mut book = Book::new(path.clone(), Known::new());
+        let mut waiting = Waiting::default();
+        let now = SystemClock::unix();
+        let names = 2 * (DEPARTED_MAX + NAMES_SPARE);
+        for number in 0..names {
+            let (worker, entry) = gone(number, now + number as f64);
+            waiting.add(worker, entry);
+            assert!(waiting.changes.len() <= DEPARTED_MAX + NAMES_SPARE);
+        }
+        for first in (0..names).step_by(NAMES_SPARE / 4) {
+            let some = (first..first + NAMES_SPARE / 4).map(|number| gone(number, now + number as f64)).collect();
+            book.write(some).expect("written");
+            assert!(book.known.len() <= DEPARTED_MAX + NAMES_SPARE);
+        }
+        let read = read(&path).expect("the file");
+        assert!(read.len() <= DEPARTED_MAX + NAMES_SPARE, "{} names", read.len());
+        assert!(read.contains_key(&gone(names - 1, 0.0).0), "the last one is known");
+    }
+
+    #[test]
+    fn of_a_file_that_is_too_long_the_end_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("workers.jsonl");
+        let mut text = Vec::new();
+        for number in 0..100 {
+            let (worker, entry) = gone(number, 0.0);
+            write_line(&mut text, &worker, &entry).expect("in memory");
+        }
+        std::fs::write(&path, &text).expect("written");
+        let read = read_end(&path, text.len() as u64 / 2).expect("the file");
+        assert!(!read.contains_key(&gone(0, 0.0).0) && read.contains_key(&gone(99, 0.0).0));
+        assert!((45..=50).contains(&read.len()), "{} names", read.len());
+    }
+
+    /// Whoever opens it to write waits until somebody reads.
+    fn pipe_in_place_of(path: &Path) -> PathBuf {
+        let pipe = path.with_extension("new");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+        assert!(made.success());
+        pipe
+    }
+
+    /// A book of one worker that could not be written the first time, and now could be.
+    fn failed_once(path: &Path, retry: Duration) -> (Arc<Shared>, JoinHandle<()>) {
+        let pipe = pipe_in_place_of(path);
+        let shared = Arc::new(Shared::default());
+        let book = Book::new(path.to_owned(), Known::from([gone(1, SystemClock::unix())]));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || book.keep(&of_thread, retry));
+        // It has opened the pipe then, which is no file that a disk could keep.
+        let reader = File::open(&pipe).expect("it is opened");
+        std::fs::remove_file(&pipe).expect("removed");
+        drop(reader);
+        (shared, thread)
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_although_nothing_changes_any_more() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("workers.jsonl");
+        let (shared, thread) = failed_once(&path, Duration::from_millis(1));
+        let deadline = Instant::now() + DEADLINE;
+        while !path.exists() && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert_eq!(read(&path).expect("the file").len(), 1);
+        shared.change(|waiting| waiting.ends = true);
+        thread.join().expect("ended");
+    }
+
+    #[test]
+    fn a_file_that_could_not_be_written_is_tried_once_more_at_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("workers.jsonl");
+        let (shared, thread) = failed_once(&path, Duration::from_secs(3600));
+        shared.change(|waiting| waiting.ends = true);
+        thread.join().expect("ended");
+        assert_eq!(read(&path).expect("the file").len(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_hangs_does_not_keep_the_broker_from_ending() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("workers.jsonl");
+        let pipe = pipe_in_place_of(&path);
+        let (book, _) = WorkerBook::open(Some(path)).expect("a thread");
+        let (to_say, said) = sync_channel(1);
+        std::thread::spawn(move || {
+            book.close_within(Duration::from_millis(50));
+            to_say.send(()).expect("the test waits for it");
+        });
+        said.recv_timeout(DEADLINE).expect("it ends all the same");
+        // The thread that was left ends too.
+        drop(File::open(&pipe).expect("it waits for a reader"));
     }
 }

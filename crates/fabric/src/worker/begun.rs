@@ -10,10 +10,14 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use norfab_jobs::OperationError;
 use norfab_protocol::JobId;
 use norfab_protocol::name::NAME_BYTES_MAX;
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use tracing::warn;
 
 /// A name and its length. The first place says which run of the system wrote the file, the others which tasks have begun.
@@ -61,14 +65,32 @@ impl Before {
 
 /// Where tasks are written down that begin.
 #[derive(Default)]
-pub(super) struct BegunTasks(Mutex<Option<Places>>);
+pub(super) struct BegunTasks {
+    /// Never held while the disk is used: the worker's owner takes it, and a disk that hangs must not stop its beats.
+    places: Mutex<Option<Places>>,
+}
 
 struct Places {
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     taken: HashMap<JobId, u64>,
     free: Vec<u64>,
     count: u64,
+}
+
+impl Places {
+    /// A place for a task that has none.
+    fn take(&mut self, job: &JobId) -> Option<u64> {
+        if self.taken.contains_key(job) {
+            return None;
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.count += 1;
+            self.count
+        });
+        self.taken.insert(job.clone(), place);
+        Some(place)
+    }
 }
 
 impl BegunTasks {
@@ -82,28 +104,44 @@ impl BegunTasks {
         }
     }
 
-    /// A task begins.
-    pub(super) fn begins(&self, job: &JobId) {
-        let mut guard = self.places();
-        let Some(places) = &mut *guard else { return };
-        if places.taken.contains_key(job) {
-            // One that a process before this one had begun, and that may run again.
-            return;
-        }
-        let place = places.free.pop().unwrap_or_else(|| {
-            places.count += 1;
-            places.count
-        });
-        if let Err(error) = places.file.write_all_at(&place_of(job.as_str()), place * PLACE_BYTES as u64) {
-            abandon(&places.path, &error);
-            *guard = None;
-            return;
-        }
-        places.taken.insert(job.clone(), place);
+    /// Whether tasks are written down.
+    pub(super) fn is_open(&self) -> bool {
+        self.places().is_some()
     }
 
-    /// The end of a job is in the database: its place is free. What stands there names a job that has ended.
-    pub(super) fn has_ended(&self, job: &JobId) {
+    /// A task begins. Returns when that is written, however long the disk takes.
+    pub(super) fn begins(&self, job: &JobId) {
+        self.begins_by(job, File::write_all_at);
+    }
+
+    fn begins_by(&self, job: &JobId, write: impl FnOnce(&File, &[u8], u64) -> io::Result<()>) {
+        let (file, place) = {
+            let mut guard = self.places();
+            let Some(places) = &mut *guard else { return };
+            // One that has a place had begun in a process before this one, and may run again.
+            let Some(place) = places.take(job) else { return };
+            (Arc::clone(&places.file), place)
+        };
+        let Err(error) = write(&file, &place_of(job.as_str()), place * PLACE_BYTES as u64) else { return };
+        // The file goes first: whoever begins without a place relies on its being gone.
+        let path = self.places().as_ref().map(|places| places.path.clone());
+        if let Some(path) = path {
+            abandon(&path, &error);
+            *self.places() = None;
+        }
+    }
+
+    /// The store has confirmed the end of a job, or has refused it. Where the database does not have the job as started any more,
+    /// its place is free. What stands there names a job that does not run again.
+    pub(super) fn end_confirmed(&self, job: &JobId, outcome: &Result<(), OperationError>) {
+        match outcome {
+            Ok(()) | Err(OperationError::Unknown { .. } | OperationError::Final { .. }) => self.has_ended(job),
+            // It is still there as started.
+            Err(_) => {}
+        }
+    }
+
+    fn has_ended(&self, job: &JobId) {
         if let Some(places) = &mut *self.places()
             && let Some(place) = places.taken.remove(job)
         {
@@ -112,8 +150,26 @@ impl BegunTasks {
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Option<Places>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a thread of the runtime writes, for any worker of the process.
+static WRITES: AtomicBool = AtomicBool::new(false);
+
+/// Runs a short write so that a disk that hangs holds at most one of the runtime's threads, which carry other tasks and other
+/// workers too. A thread of its own for each write would cost more than ten times what the write does. Errors: the runtime ends,
+/// or the write panicked.
+pub(super) async fn write_beside_tasks(
+    runtime: &Handle,
+    write: impl FnOnce() + Send + 'static,
+) -> Result<(), JoinError> {
+    if runtime.metrics().num_workers() > 1 && !WRITES.swap(true, Ordering::AcqRel) {
+        write();
+        WRITES.store(false, Ordering::Release);
+        return Ok(());
+    }
+    runtime.spawn_blocking(write).await
 }
 
 /// A file that does not have all that begin must not be believed by the next process.
@@ -146,7 +202,7 @@ fn create(path: &Path, run: &str, room: usize, before: Vec<JobId>) -> io::Result
     std::fs::rename(&new, path)?;
     let count = count + room as u64;
     let taken = before.into_iter().zip(1..).collect();
-    Ok(Places { file, path: path.to_owned(), taken, free: spare.rev().collect(), count })
+    Ok(Places { file: Arc::new(file), path: path.to_owned(), taken, free: spare.rev().collect(), count })
 }
 
 fn place_of(name: &str) -> [u8; PLACE_BYTES] {
@@ -180,7 +236,16 @@ fn system_run() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use norfab_jobs::QueryError;
+
     use super::*;
+
+    /// Far more than anything here takes.
+    const DEADLINE: Duration = Duration::from_secs(10);
 
     fn id(text: &str) -> JobId {
         JobId::parse(text).expect("a name")
@@ -227,5 +292,94 @@ mod tests {
         tasks.open(Some(&path), 1, Vec::new());
         tasks.begins(&id("1"));
         assert!(!path.exists(), "the old one must not be believed");
+    }
+
+    #[test]
+    fn a_write_that_hangs_holds_up_neither_the_owner_nor_other_tasks() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        let tasks = Arc::new(BegunTasks::default());
+        tasks.open(Some(&path), 2, Vec::new());
+        tasks.begins(&id("1"));
+        let (written, hangs) = mpsc::channel();
+        let (to_say, said) = mpsc::channel();
+        let of_task = Arc::clone(&tasks);
+        let hanging = thread::spawn(move || {
+            of_task.begins_by(&id("2"), |file, text, at| {
+                to_say.send(()).expect("the test waits for it");
+                hangs.recv().expect("the test ends it");
+                file.write_all_at(text, at)
+            });
+        });
+        said.recv_timeout(DEADLINE).expect("it writes");
+        let (done, is_done) = mpsc::channel();
+        let of_owner = Arc::clone(&tasks);
+        thread::spawn(move || {
+            of_owner.end_confirmed(&id("1"), &Ok(()));
+            of_owner.begins(&id("3"));
+            done.send(()).expect("the test waits for it");
+        });
+        is_done.recv_timeout(DEADLINE).expect("neither the owner nor another task waits for the disk");
+        written.send(()).expect("it waits for it");
+        hanging.join().expect("written");
+        assert_eq!(begun(&Before::read(Some(&path))), [false, true, true, false]);
+    }
+
+    #[test]
+    fn writes_that_hang_leave_a_thread_for_other_tasks() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let (to_say, said) = mpsc::channel();
+        let mut hanging = Vec::new();
+        for _ in 0..3 {
+            let (written, hangs) = mpsc::channel::<()>();
+            let to_say = to_say.clone();
+            let handle = runtime.handle().clone();
+            let write = move || {
+                to_say.send(()).expect("the test waits for it");
+                hangs.recv().expect("the test ends it");
+            };
+            let task = runtime.spawn(async move { write_beside_tasks(&handle, write).await });
+            hanging.push((written, task));
+        }
+        for _ in 0..3 {
+            said.recv_timeout(DEADLINE).expect("each writes");
+        }
+        runtime.spawn(async move { to_say.send(()).expect("the test waits for it") });
+        said.recv_timeout(DEADLINE).expect("another task runs");
+        for (written, task) in hanging {
+            written.send(()).expect("it waits for it");
+            runtime.block_on(task).expect("no panic").expect("written");
+        }
+    }
+
+    #[test]
+    fn tasks_that_cannot_be_written_down_leave_no_file_behind() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        let tasks = BegunTasks::default();
+        tasks.open(Some(&path), 2, Vec::new());
+        tasks.begins_by(&id("1"), |_, _, _| Err(io::Error::other("the disk is full")));
+        assert!(!path.exists());
+        tasks.begins(&id("2"));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn the_place_of_a_job_that_the_database_does_not_have_as_started_is_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tasks = BegunTasks::default();
+        tasks.open(Some(&folder.path().join("begun")), 1, Vec::new());
+        let confirmed = |outcome: Result<(), OperationError>| {
+            tasks.begins(&id("1"));
+            tasks.end_confirmed(&id("1"), &outcome);
+            let is_free = tasks.places().as_ref().is_some_and(|places| places.taken.is_empty());
+            tasks.has_ended(&id("1"));
+            is_free
+        };
+        assert!(confirmed(Ok(())));
+        assert!(confirmed(Err(OperationError::Unknown { id: id("1") })));
+        assert!(confirmed(Err(OperationError::Final { id: id("1"), state: "COMPLETED" })));
+        assert!(!confirmed(Err(OperationError::Inconsistent { id: id("1"), state: "COMPLETED" })));
+        assert!(!confirmed(Err(OperationError::NotStored(QueryError::Behind.into()))));
     }
 }

@@ -379,8 +379,8 @@ impl Run {
         let now = SystemClock::now();
         match answer {
             StoreAnswer::Confirmed(Confirmation { token, outcome }) => {
-                if let (WorkerToken::Finish(job), Ok(())) = (&token, &outcome) {
-                    self.runner.begun.has_ended(job);
+                if let WorkerToken::Finish(job) = &token {
+                    self.runner.begun.end_confirmed(job, &outcome);
                 }
                 let outcome = outcome.map_err(|error| match error {
                     OperationError::Duplicate { .. } => StoreFailure::Duplicate,

@@ -14,7 +14,7 @@ use norfab_service::{
 use tokio::runtime::Handle;
 use tracing::{Instrument, error, info};
 
-use super::begun::BegunTasks;
+use super::begun::{BegunTasks, write_beside_tasks};
 use super::run::WorkerCommand;
 use crate::clock::SystemClock;
 use crate::queue::{Place, Places, QueueError, QueueSender, SEND_WAIT};
@@ -150,7 +150,10 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
     runner.runtime.spawn(
         async move {
             let runner = of_task;
-            runner.begun.begins(context.job());
+            if !is_written_to_begin(&runner, context.job()).await {
+                // The process ends: the job is in its database as started, and the next one deals with it.
+                return;
+            }
             let mut result = runner.service.run(context.clone(), args, kwargs).await;
             if let Some(CancelReason::Requested(text)) = context.cancel_reason()
                 && !result.errors.iter().any(|error| error.contains(&text))
@@ -179,6 +182,19 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
         .instrument(span),
     );
     (id, port)
+}
+
+/// Writes down that a task begins; `false`: it cannot begin.
+async fn is_written_to_begin(runner: &Arc<Runner>, job: &JobId) -> bool {
+    if !runner.begun.is_open() {
+        return true;
+    }
+    let (of_write, id) = (Arc::clone(runner), job.clone());
+    let written = write_beside_tasks(&runner.runtime, move || of_write.begun.begins(&id)).await;
+    if let Err(error) = &written {
+        error!(job_uuid = %job, "worker {}: job {job} does not begin: {error}", runner.identity);
+    }
+    written.is_ok()
 }
 
 async fn finish(runner: &Arc<Runner>, job: JobId, task: &TaskName, ending: Ending, result: TaskResult) {

@@ -16,7 +16,7 @@ pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 pub const GONE_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Most workers that are remembered; about 300 bytes each. As many as may be registered when a broker is killed.
-const DEPARTED_MAX: usize = 100_000;
+pub const DEPARTED_MAX: usize = 100_000;
 
 /// Nothing here looks at all of them: thousands go at once, and each job for nobody asks.
 #[derive(Debug, Default)]

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-pub use departed::{EXPECTED_BACK, GONE_KEPT};
+pub use departed::{DEPARTED_MAX, EXPECTED_BACK, GONE_KEPT};
 pub use management::{AskId, AskKind, ManagementAsk, UNANSWERED_KEY};
 pub use output::{
     BrokerCounters, BrokerNote, BrokerOutput, KnownWorker, Outgoing, Purpose, RestoredWorker, Undelivered,
