@@ -141,7 +141,8 @@ impl WorkerBook {
             .collect();
         // Who does not come back went now, for the broker after this one.
         for (_, gone) in known.values_mut() {
-            gone.get_or_insert(now);
+            // A time to come would stay for ever.
+            *gone = Some(gone.map_or(now, |at| at.min(now)));
         }
         let book = Book::new(path, known);
         let of_thread = Arc::clone(&shared);
@@ -305,11 +306,14 @@ fn read(path: &Path) -> io::Result<Known> {
 
 /// Where the file is longer than `most` bytes, its end says what came last.
 fn read_end(path: &Path, most: u64) -> io::Result<Known> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
+    // Opening something else, such as a pipe, could wait for ever.
+    match std::fs::metadata(path) {
+        Ok(there) if there.is_file() => {}
+        Ok(_) => return Err(io::Error::other("it is no regular file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::new()),
         Err(error) => return Err(error),
-    };
+    }
+    let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     if length > most {
         warn!(
@@ -495,6 +499,20 @@ mod tests {
         shared.change(|waiting| waiting.ends = true);
         thread.join().expect("ended");
         assert_eq!(read(&path).expect("the file").len(), 1);
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_file_holds_up_nothing_and_times_to_come_are_now() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = pipe_in_place_of(&folder.path().join("other"));
+        assert!(read(&pipe).expect_err("an error").to_string().contains("no regular file"));
+        let path = folder.path().join("workers.jsonl");
+        std::fs::write(&path, "{\"worker\":\"a\",\"service\":\"s\",\"gone\":1e15}\n").expect("written");
+        let (book, restored) = WorkerBook::open(Some(path.clone())).expect("a thread");
+        assert_eq!(restored.len(), 1);
+        book.close();
+        let known = read(&path).expect("the file");
+        assert!(known.values().all(|(_, gone)| gone.is_some_and(|at| at <= SystemClock::unix())), "{known:?}");
     }
 
     #[test]

@@ -215,7 +215,12 @@ fn place_of(name: &str) -> [u8; PLACE_BYTES] {
 }
 
 fn read_places(path: &Path) -> io::Result<Vec<Option<String>>> {
-    let length = std::fs::metadata(path)?.len();
+    let there = std::fs::metadata(path)?;
+    // Opening something else, such as a pipe, could wait for ever.
+    if !there.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let length = there.len();
     if length > READ_BYTES_MAX {
         return Err(io::Error::other(format!("it has {length} bytes, at most {READ_BYTES_MAX} are read")));
     }
