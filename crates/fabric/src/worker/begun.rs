@@ -306,8 +306,8 @@ mod tests {
         let tasks = Arc::new(BegunTasks::default());
         tasks.open(Some(&path), 2, Vec::new());
         tasks.begins(&id("1"));
-        let (written, hangs) = mpsc::channel();
-        let (to_say, said) = mpsc::channel();
+        let (written, hangs) = mpsc::sync_channel(1);
+        let (to_say, said) = mpsc::sync_channel(1);
         let of_task = Arc::clone(&tasks);
         let hanging = thread::spawn(move || {
             of_task.begins_by(&id("2"), |file, text, at| {
@@ -317,7 +317,7 @@ mod tests {
             });
         });
         said.recv_timeout(DEADLINE).expect("it writes");
-        let (done, is_done) = mpsc::channel();
+        let (done, is_done) = mpsc::sync_channel(1);
         let of_owner = Arc::clone(&tasks);
         thread::spawn(move || {
             of_owner.end_confirmed(&id("1"), &Ok(()));
@@ -333,10 +333,10 @@ mod tests {
     #[test]
     fn writes_that_hang_leave_a_thread_for_other_tasks() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
-        let (to_say, said) = mpsc::channel();
+        let (to_say, said) = mpsc::sync_channel(1);
         let mut hanging = Vec::new();
         for _ in 0..3 {
-            let (written, hangs) = mpsc::channel::<()>();
+            let (written, hangs) = mpsc::sync_channel::<()>(1);
             let to_say = to_say.clone();
             let handle = runtime.handle().clone();
             let write = move || {
