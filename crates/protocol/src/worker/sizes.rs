@@ -25,6 +25,11 @@ impl Worker {
             Size::new("jobs that run and are not counted", running, self.running),
             Size::new("questions of one job", questions, QUESTIONS_MAX),
             self.withdrawn.size("jobs that were cancelled before they came"),
+            Size::new(
+                "ends of jobs that the store gave up",
+                self.given_up.len(),
+                of_phase(&|phase| matches!(phase, Phase::Unstored { .. })),
+            ),
             Size::new("outputs", self.outputs.len(), 0),
         ]
         .into_iter()
