@@ -130,11 +130,14 @@ pub enum OperationError {
     /// The whole batch failed.
     #[error(transparent)]
     NotStored(StoreError),
+    /// The whole batch failed, and too many changes wait for space already: this one is not kept to be tried again.
+    #[error("{0}, and too many changes wait to be stored already")]
+    GivenUp(StoreError),
 }
 
 impl OperationError {
     /// Whether the operation failed for want of space, so that it is worth trying again later.
     pub fn is_disk_full(&self) -> bool {
-        matches!(self, Self::NotStored(StoreError::DiskFull { .. }))
+        matches!(self, Self::NotStored(StoreError::DiskFull { .. }) | Self::GivenUp(StoreError::DiskFull { .. }))
     }
 }

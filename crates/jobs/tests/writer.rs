@@ -328,6 +328,32 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
 }
 
 #[test]
+fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let (writer, confirmed) = start(move || {
+        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+        store.limit_pages(200).expect("a limit");
+        Box::new(store)
+    });
+    let outcome = |operation| {
+        writer.try_submit(vec![(operation, Some(0))]).expect("space in the queue");
+        confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome
+    };
+    for number in [0, 1] {
+        assert_eq!(outcome(worker_insert(number)), Ok(()));
+    }
+    let held = outcome(finish(0, WorkerState::Completed, &large(2_000_000)));
+    assert!(matches!(held, Err(OperationError::NotStored(StoreError::DiskFull { .. }))), "{held:?}");
+    let events = (1..QUEUE_OPERATIONS_MAX).map(|_| (worker_event(1, "e"), None));
+    writer.try_submit(events.collect()).expect("space in the queue");
+    let lost = outcome(finish(1, WorkerState::Completed, b"{}"));
+    assert!(matches!(lost, Err(OperationError::GivenUp(StoreError::DiskFull { .. }))), "{lost:?}");
+    assert!(lost.is_err_and(|error| error.is_disk_full()));
+    assert_eq!(writer.statistics().failed, 1);
+}
+
+#[test]
 fn what_was_confirmed_goes_into_the_database_when_the_thread_has_nothing_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("jobs.db");

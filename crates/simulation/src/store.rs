@@ -191,6 +191,7 @@ impl ClientRow {
                 started: progress.started.clone(),
                 completed: progress.completed.clone(),
                 errors: progress.errors.clone(),
+                ageless: false,
             },
         }
     }

@@ -18,6 +18,9 @@ pub(super) fn restored(job: ClientJob, since: Instant) -> RestoredClientJob {
     // Not more than there was at its submission, whatever was done to the wall clock meanwhile; and what waits in the database
     // for its turn waits no longer than what does not.
     let waited = SystemClock::now().saturating_duration_since(since).as_secs_f64();
+    // More than that at the beginning of this process comes from a wall clock that was set back before it. It is seen here only: what
+    // is handed on is bounded.
+    let ageless = left + waited > job.timeout as f64;
     let left = left.min((job.timeout.saturating_add(1) as f64 - waited).max(0.0));
     RestoredClientJob {
         state: state_of(job.state),
@@ -35,6 +38,7 @@ pub(super) fn restored(job: ClientJob, since: Instant) -> RestoredClientJob {
         started: job.started,
         completed: job.completed,
         errors: job.errors,
+        ageless,
     }
 }
 
@@ -95,5 +99,51 @@ pub(super) fn stored(operation: ClientStoreOperation) -> ClientOperation {
         }
         ClientStoreOperation::Result { job, worker, payload } => ClientOperation::Result { id: job, worker, payload },
         ClientStoreOperation::Event { job, body } => ClientOperation::Event { id: job, body },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use norfab_protocol::{JobId, ServiceName, TaskName};
+
+    use super::*;
+
+    /// A job for ten minutes, of which these seconds are left by its row, in a process that began so long ago.
+    fn read_back(left: f64, began: Duration) -> (bool, Duration) {
+        let now = SystemClock::now();
+        let job = restored(
+            ClientJob {
+                id: JobId::parse("1").expect("an id"),
+                service: ServiceName::parse("s").expect("a name"),
+                task: TaskName::parse("t").expect("a name"),
+                target: "any".to_owned(),
+                body: Bytes::from_static(b"{}"),
+                timeout: 600,
+                submitted: 0.0,
+                deadline: SystemClock::steady_unix() + left,
+                state: ClientState::New,
+                dispatched: Vec::new(),
+                started: Vec::new(),
+                completed: Vec::new(),
+                errors: Vec::new(),
+                finished: None,
+            },
+            now.checked_sub(began).expect("the host has run for longer"),
+        );
+        (job.ageless, job.request.deadline.saturating_duration_since(now))
+    }
+
+    #[test]
+    fn that_the_clock_was_set_back_is_seen_however_late_a_job_is_read_back() {
+        let waited = Duration::from_secs(5);
+        for began in [Duration::ZERO, waited] {
+            let (ageless, left) = read_back(4000.0, began);
+            assert!(ageless, "after {began:?}");
+            assert!(left < Duration::from_secs(602) - began, "{left:?} after {began:?}");
+            assert!(!read_back(590.0, began).0, "after {began:?}");
+        }
+        // There was more than all of its time when the process began.
+        assert!(read_back(598.0, waited).0);
     }
 }

@@ -385,6 +385,7 @@ impl Run {
                 let outcome = outcome.map_err(|error| match error {
                     OperationError::Duplicate { .. } => StoreFailure::Duplicate,
                     OperationError::NotStored(error) => StoreFailure::Failed(error.to_string()),
+                    OperationError::GivenUp(error) => StoreFailure::GivenUp(error.to_string()),
                     error => StoreFailure::Refused(error.to_string()),
                 });
                 self.machine.stored(now, token, outcome);

@@ -88,8 +88,10 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
                     Ok(mut outcomes) => (outcomes.pop().unwrap_or(Ok(())), false),
                     Err(error) => (Err(OperationError::NotStored(error)), true),
                 }
+            } else if self.held.keep(operation, token.clone()) {
+                (Err(OperationError::NotStored(error.clone())), false)
             } else {
-                (Err(OperationError::NotStored(error.clone())), !self.held.keep(operation, token.clone()))
+                (Err(OperationError::GivenUp(error.clone())), true)
             };
             self.counters.failed.fetch_add(u64::from(lost), Ordering::Relaxed);
             outcomes.push(outcome);

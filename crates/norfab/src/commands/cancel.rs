@@ -1,17 +1,19 @@
 //! `norfab cancel`: ends a job on its workers.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use norfab_fabric::LinkState;
 use norfab_fabric::client::{ClientHandle, JobHandle, WorkerReport};
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientState, ClientStore};
+use norfab_protocol::broker::MANAGEMENT_SERVICE;
 use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
 use super::jobs::{WATCH_INTERVAL, readable, stored};
-use super::{ANSWER_PATIENCE, Connected, connected};
+use super::{ANSWER_PATIENCE, Connected, ask_broker, connected, workers};
 use crate::args::{CancelArgs, Global};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -54,7 +56,7 @@ fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails),
             return Ok((name, folder, details));
         }
     }
-    Err(Failure::failed(format!("job {id} is not known here: 'norfab jobs' lists those that are")))
+    Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
 }
 
 /// How it stands with a cancellation that not every worker has confirmed.
@@ -175,14 +177,40 @@ async fn elsewhere(
             tokio::time::sleep(WATCH_INTERVAL).await;
         }
     };
-    tokio::time::timeout(words.wait, ended).await.unwrap_or(Ok(()))?;
+    let mut registered = None;
+    let asked = async {
+        registered = names(&connected.client).await;
+        std::future::pending().await
+    };
+    let done = async {
+        tokio::select! {
+            ended = ended => ended,
+            failed = asked => failed,
+        }
+    };
+    tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(()))?;
     connected.client.stop().await;
     if job.state.is_final() {
         return Ok(tell(global, &job, &returned(&job), Standing::Elsewhere));
     }
     let silent = job.dispatched.iter().filter(|worker| !job.completed.contains(worker));
-    let missing: Vec<(Identity, Lost)> = silent.map(|worker| (worker.clone(), Lost::CancelUnanswered)).collect();
+    let missing: Vec<_> = silent.map(|worker| (worker.clone(), unconfirmed(worker, registered.as_ref()))).collect();
     Ok(tell(global, &job, &standings(&job, &missing), Standing::Elsewhere))
+}
+
+/// Who is registered, by the broker's word. `None`: it does not say so.
+async fn names(client: &ClientHandle) -> Option<HashSet<String>> {
+    let listed = ask_broker(client, MANAGEMENT_SERVICE, "show_workers", Map::new(), ANSWER_PATIENCE).await;
+    let rows = workers::rows(listed.ok()?).ok()?;
+    Some(rows.iter().filter_map(|row| row["name"].as_str()).map(str::to_owned).collect())
+}
+
+/// What is known of a worker that has not confirmed a cancellation. `registered`: who the broker named behind it; it reached nobody else.
+fn unconfirmed(worker: &Identity, registered: Option<&HashSet<String>>) -> Lost {
+    match registered {
+        Some(registered) if !registered.contains(worker.as_str()) => Lost::CancelUntold,
+        _ => Lost::CancelUnanswered,
+    }
 }
 
 /// Workers that returned a result of a job that has ended. Of the others it is not written down what they said.

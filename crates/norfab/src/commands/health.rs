@@ -55,6 +55,18 @@ impl Health {
         }
     }
 
+    /// What to do about it.
+    fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::Answers => None,
+            Self::Busy => Some("a busy worker may do with more max_concurrent_jobs, or -t TIME to wait for it"),
+            Self::Refuses => Some("why a worker refuses is told of each"),
+            Self::Silent => {
+                Some("of a worker that does not answer see its log and its process, and start it anew if it hangs")
+            }
+        }
+    }
+
     /// For programs.
     fn word(self) -> &'static str {
         match self {
@@ -104,11 +116,17 @@ fn unhealthy(found: &[Found], missing: &[String]) -> Option<Failure> {
     }
     let named = found.iter().filter(|one| one.health != Health::Answers);
     errors.extend(named.map(|one| format!("worker {}: {}", one.name, one.health.as_str())));
+    let mut hints: Vec<&str> = Vec::new();
+    if !missing.is_empty() {
+        hints.push("'norfab workers' shows those of all services");
+    }
+    let is_found = |health: &Health| found.iter().any(|one| one.health == *health);
+    hints.extend([Health::Silent, Health::Busy, Health::Refuses].into_iter().filter(is_found).filter_map(Health::hint));
     let failure = Failure::failed(errors.join("; "));
-    match (errors.is_empty(), missing.is_empty()) {
+    match (errors.is_empty(), hints.is_empty()) {
         (true, _) => None,
         (false, true) => Some(failure),
-        (false, false) => Some(failure.hint("'norfab workers' shows those of all services")),
+        (false, false) => Some(failure.hint(hints.join("; "))),
     }
 }
 

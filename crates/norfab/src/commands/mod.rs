@@ -98,7 +98,12 @@ async fn until_signalled(command: impl Future<Output = Result<Code, Failure>>) -
 
 /// A signal ended a command. Whoever sent it knows; programs want to read it.
 fn interrupted(code: Code) -> Failure {
-    Failure::new(code, if code == Code::Terminated { "terminated" } else { "interrupted" }).told()
+    Failure::new(code, signalled(code)).told()
+}
+
+/// What a signal did to a command, in a word.
+fn signalled(code: Code) -> &'static str {
+    if code == Code::Terminated { "terminated" } else { "interrupted" }
 }
 
 /// A client that is connected, and the lock on its name.

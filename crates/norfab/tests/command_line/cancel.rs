@@ -133,6 +133,25 @@ fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_
 }
 
 #[test]
+fn a_worker_that_is_away_is_not_said_to_be_told_where_another_command_waits_for_the_job() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    worker.signal(Signal::KILL);
+    worker.end();
+    eventually("the broker has seen it go", || lab.json(&["workers", "--json"]) == json!([]));
+    let ended = lab.run(&["cancel", &id, "--wait", "1s", "--json"]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let standing = ended.json()["workers"]["filesharing-worker-1"].clone();
+    assert!(standing.as_str().is_some_and(|text| text.contains("was not told")), "{standing}");
+    run.stop(Signal::TERM);
+}
+
+#[test]
 fn a_job_that_nobody_ever_had_ends_at_once_and_never_runs() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);

@@ -168,7 +168,7 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["files", "get", "nf://nope"], 1, "nf://nope", None),
             (&["tasks", "nope"], 1, nobody, Some("norfab workers")),
             (&["tasks", "filesharing", "nope"], 1, "nope", None),
-            (&["cancel", NO_JOB], 1, "is not known here", None),
+            (&["cancel", NO_JOB], 1, "is not known here", Some("norfab jobs")),
             (&["inventory", "ghost", "--remote"], 5, "nothing is known of worker 'ghost'", Some("broker's host")),
             (&["worker", "filesharing-worker-1"], 5, "no worker could be started", None),
         ],
@@ -208,6 +208,7 @@ fn a_signal_is_a_failure_that_programs_can_read() {
     let ended = run.stop(Signal::TERM);
     assert_eq!((ended.code, &ended.json()["exit_code"]), (Some(143), &143.into()), "{ended:?}");
     assert!(ended.json()["error"].as_str().is_some_and(|text| text.contains("; 'norfab jobs ")), "{ended:?}");
+    assert!(ended.json()["error"].as_str().is_some_and(|text| text.starts_with("terminated: job ")), "{ended:?}");
     std::fs::remove_file(&marker).expect("it is there");
 }
 

@@ -50,6 +50,8 @@ fn healthy_is_who_answers_a_job_and_nobody_else() {
     let error = "worker files-1: registered, does not answer; worker files-2: takes jobs, does not get round to them";
     assert_eq!((&health["error"], &health["exit_code"]), (&json!(error), &json!(1)), "{health}");
     assert!(ended.stderr.contains(error), "{}", ended.stderr);
+    let hint = health["hint"].as_str().expect("what to do");
+    assert!(hint.contains("see its log") && hint.contains("-t TIME"), "{hint}");
     eventually(
         "the list of workers says so of the frozen one, which its last probes did not get an answer from",
         || {
@@ -97,6 +99,7 @@ fn a_worker_that_refuses_jobs_is_told_from_one_that_says_nothing_and_its_reason_
     let ended = lab.run(&["health"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert!(ended.stdout.contains("answers, refuses jobs"), "{ended:?}");
+    assert!(ended.stderr.contains("answers, refuses jobs: why a worker refuses is told of each"), "{ended:?}");
     assert!(ended.stderr.contains("warning: worker files-2: refused: worker files-2 is stopping"), "{ended:?}");
     std::fs::remove_file(&marker).expect("it is there");
     worker.end();

@@ -227,7 +227,7 @@ fn sigterm_says_the_same_without_a_line_for_the_terminal() {
     let ended = run.stop(Signal::TERM);
     std::fs::remove_file(&marker).expect("it is there");
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(143), ""));
-    assert!(ended.stderr.starts_with("interrupted: job "), "{ended:?}");
+    assert!(ended.stderr.starts_with("terminated: job "), "{ended:?}");
 }
 
 #[test]

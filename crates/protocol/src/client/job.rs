@@ -114,6 +114,9 @@ pub struct RestoredClientJob {
     pub completed: Vec<Identity>,
     /// Of one that is being cancelled: who wanted that, when and why.
     pub errors: Vec<String>,
+    /// It is not known how old it is, although its deadline looks like one that tells: somebody set the wall clock back while no
+    /// process ran. A deadline that is further off than the time-out says the same.
+    pub ageless: bool,
 }
 
 /// A cancellation on its way to the workers.
@@ -265,7 +268,7 @@ impl Job {
     }
 
     pub(super) fn restored(now: Instant, restored: RestoredClientJob) -> Self {
-        let RestoredClientJob { request, state, dispatched, started, completed, errors: _ } = restored;
+        let RestoredClientJob { request, state, dispatched, started, completed, errors: _, ageless } = restored;
         let state = if state == JobState::Submitting { JobState::New } else { state };
         let mut job = Self::new(request);
         job.stored = true;
@@ -273,7 +276,7 @@ impl Job {
         job.completed = completed.into_iter().collect();
         job.set_dispatched((!dispatched.is_empty()).then_some(dispatched));
         job.may_be_posted = true;
-        job.ageless = job.request.deadline.saturating_duration_since(now) > job.request.timeout;
+        job.ageless = ageless || job.request.deadline.saturating_duration_since(now) > job.request.timeout;
         job.state = if job.dispatched.is_some() || state == JobState::Cancelling { state } else { JobState::New };
         job
     }

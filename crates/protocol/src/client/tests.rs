@@ -353,6 +353,7 @@ fn after_a_restart_posted_jobs_are_asked_about_and_others_posted_with_their_old_
         started: vec![],
         completed: vec![],
         errors: vec![],
+        ageless: false,
     };
     let job = restored(&bench, "1", JobState::Started, &["a"]);
     bench.client.restore(bench.now, job);
@@ -458,6 +459,7 @@ fn a_job_whose_results_are_all_stored_completes_at_the_restart() {
             started: workers.clone(),
             completed: workers,
             errors: vec![],
+            ageless: false,
         },
     );
     assert_eq!(bench.drain().outcome.map(|outcome| outcome.state), Some(JobState::Completed));
@@ -477,6 +479,7 @@ fn a_job_whose_deadline_passed_while_the_process_was_away_is_not_posted() {
             started: vec![],
             completed: vec![],
             errors: vec![],
+            ageless: false,
         },
     );
     let did = bench.drain();
@@ -538,6 +541,7 @@ fn restored_jobs_and_answers_fill_no_queue_while_there_is_no_connection() {
         started: vec![],
         completed: vec![],
         errors: vec![],
+        ageless: false,
     };
     bench.client.restore(bench.now, restored);
     let response = InputResponse { input_id: "q".into(), value: None, cancel: false, metadata: json!({}) };

@@ -9,7 +9,8 @@ use super::output::{
     Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
-use super::{ActiveJob, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
+use super::reply::result_payload;
+use super::{ActiveJob, FINISH_AGAIN, FINISHES_AGAIN, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, JobsAsked,
     StateReply, Waiting,
@@ -143,7 +144,7 @@ impl Worker {
                 self.start_jobs(now);
                 self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
             }
-            Err(StoreFailure::Refused(error) | StoreFailure::Failed(error)) => {
+            Err(StoreFailure::Refused(error) | StoreFailure::Failed(error) | StoreFailure::GivenUp(error)) => {
                 self.forget(&job, reserved);
                 self.start_jobs(now);
                 let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
@@ -168,26 +169,35 @@ impl Worker {
         let Some(mut active) = self.jobs.remove(&job) else {
             return;
         };
-        let (reply, event) = match active.phase {
-            Phase::Finishing { reply, event } => (reply, event),
+        let (ending, reply, event) = match active.phase {
+            Phase::Finishing { ending, reply, event } => (ending, reply, event),
             // It is stored now, or the store has no such job and never will.
-            Phase::Unstored { reply } if !matches!(outcome, Err(StoreFailure::Failed(_))) => {
+            Phase::Unstored { reply, .. }
+                if !matches!(outcome, Err(StoreFailure::Failed(_) | StoreFailure::GivenUp(_))) =>
+            {
                 self.unstored_bytes -= reply.len();
                 return;
             }
-            _ => {
-                self.jobs.insert(job, active);
+            phase => {
+                let is_given_up =
+                    matches!(phase, Phase::Unstored { .. }) && matches!(outcome, Err(StoreFailure::GivenUp(_)));
+                active.phase = phase;
+                self.jobs.insert(job.clone(), active);
+                if is_given_up {
+                    self.give_up(now, job);
+                }
                 return;
             }
         };
         self.bytes -= active.body.len();
-        let mut keeps = false;
+        let (mut keeps, mut is_given_up) = (false, false);
         if let Err(failure) = outcome {
-            keeps =
-                matches!(failure, StoreFailure::Failed(_)) && self.unstored_bytes + reply.len() <= UNSTORED_BYTES_MAX;
+            is_given_up = matches!(failure, StoreFailure::GivenUp(_));
+            keeps = (is_given_up || matches!(failure, StoreFailure::Failed(_)))
+                && self.unstored_bytes + reply.len() <= UNSTORED_BYTES_MAX;
             let error = match failure {
                 StoreFailure::Duplicate => "already finished".to_owned(),
-                StoreFailure::Refused(error) | StoreFailure::Failed(error) => error,
+                StoreFailure::Refused(error) | StoreFailure::Failed(error) | StoreFailure::GivenUp(error) => error,
             };
             self.note(WorkerNote::ResultNotStored { job: job.clone(), error });
         }
@@ -201,10 +211,36 @@ impl Worker {
         }
         if keeps {
             self.unstored_bytes += reply.len();
-            (active.body, active.phase) = (Bytes::new(), Phase::Unstored { reply });
-            self.jobs.insert(job, active);
+            (active.body, active.phase) = (Bytes::new(), Phase::Unstored { ending, reply });
+            self.jobs.insert(job.clone(), active);
+            if is_given_up {
+                self.give_up(now, job);
+            }
         }
         self.start_jobs(now);
+    }
+
+    /// The store does not go on trying to store the end of this job, so it is given to it again.
+    fn give_up(&mut self, now: Instant, job: JobId) {
+        self.given_up.push_back(job);
+        self.finish_again_at.get_or_insert(now + FINISH_AGAIN);
+    }
+
+    /// Ends that the store gave up are given to it again.
+    pub(super) fn finish_again(&mut self, now: Instant) {
+        if self.finish_again_at.is_none_or(|at| now < at) {
+            return;
+        }
+        for _ in 0..FINISHES_AGAIN {
+            let Some(job) = self.given_up.pop_front() else { break };
+            let Some(ActiveJob { phase: Phase::Unstored { ending, reply }, .. }) = self.jobs.get(&job) else {
+                continue;
+            };
+            let (ending, payload) = (*ending, result_payload(&self.config.identity, reply));
+            let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
+            self.store(operation, Some(WorkerToken::Finish(job)));
+        }
+        self.finish_again_at = (!self.given_up.is_empty()).then_some(now + FINISH_AGAIN);
     }
 
     pub(super) fn get(&mut self, delivery: Delivery) {
@@ -260,7 +296,7 @@ impl Worker {
             Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
                 self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
             }
-            Phase::Unstored { reply } => {
+            Phase::Unstored { reply, .. } => {
                 let reply = reply.clone();
                 self.reply(client, job.clone(), Status::OK, reply);
             }
@@ -363,7 +399,7 @@ impl Worker {
         if active.phase != Phase::Starting || active.abandoned {
             return;
         }
-        if let Err(StoreFailure::Failed(error)) = outcome {
+        if let Err(StoreFailure::Failed(error) | StoreFailure::GivenUp(error)) = outcome {
             active.phase = Phase::Queued;
             self.running -= 1;
             if !self.stopping {

@@ -41,6 +41,11 @@ pub const START_AGAIN: Duration = Duration::from_secs(1);
 /// Most bytes of results that could not be stored and are answered from memory: what the store keeps of them as well.
 const UNSTORED_BYTES_MAX: usize = 64 << 20;
 
+/// How soon the end of a job is given to the store again after that gave it up, and how many are at once: what the store takes in one
+/// commit, so that a full one is not asked about all of them each time.
+const FINISH_AGAIN: Duration = Duration::from_secs(1);
+const FINISHES_AGAIN: usize = 512;
+
 /// Most jobs that are remembered as cancelled before they came: up to 1.5 KB each.
 const WITHDRAWN_MAX: usize = 4096;
 
@@ -93,11 +98,13 @@ enum Phase {
     Starting,
     Running,
     Finishing {
+        ending: Ending,
         reply: Bytes,
         event: Bytes,
     },
     /// Its result was sent and could not be stored: who asks is answered from here until it is.
     Unstored {
+        ending: Ending,
         reply: Bytes,
     },
 }
@@ -145,6 +152,9 @@ pub struct Worker {
     running: usize,
     /// Nothing starts before: the store could not write the last one down.
     start_again_at: Option<Instant>,
+    /// Jobs whose end the store gave up, each once; when the next of them are given to it again.
+    given_up: VecDeque<JobId>,
+    finish_again_at: Option<Instant>,
     /// Bytes of the requests of all unfinished jobs.
     bytes: usize,
     /// Bytes of the results that could not be stored.
@@ -171,6 +181,8 @@ impl Worker {
             reserved: HashSet::new(),
             running: 0,
             start_again_at: None,
+            given_up: VecDeque::new(),
+            finish_again_at: None,
             bytes: 0,
             unstored_bytes: 0,
             connected: false,
@@ -281,6 +293,7 @@ impl Worker {
     pub fn timeout(&mut self, now: Instant) {
         self.now = now;
         self.start_jobs(now);
+        self.finish_again(now);
         if !self.connected {
             return;
         }
@@ -305,7 +318,7 @@ impl Worker {
     pub fn next_deadline(&self) -> Option<Instant> {
         let of_connection = self.connected.then(|| self.keepalive.deadline());
         let reconnect = self.reconnect_at.filter(|_| self.connected);
-        [of_connection, reconnect, self.start_again_at].into_iter().flatten().min()
+        [of_connection, reconnect, self.start_again_at, self.finish_again_at].into_iter().flatten().min()
     }
 
     /// The store has done what a token stands for, or has not.
@@ -430,7 +443,7 @@ impl Worker {
         active.questions.clear();
         let ending = if active.cancelled.is_some() { Ending::Cancelled } else { ending };
         let last_event = WorkerStoreOperation::Event { job: job.clone(), body: event.clone() };
-        active.phase = Phase::Finishing { reply, event };
+        active.phase = Phase::Finishing { ending, reply, event };
         let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
         self.store(operation, Some(WorkerToken::Finish(job.clone())));
         // It leaves after the result; written down with it, it costs no commit of its own.

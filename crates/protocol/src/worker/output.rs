@@ -101,8 +101,10 @@ pub enum StoreFailure {
     Duplicate,
     /// It has no such unfinished job, for people: the next process will not find it either.
     Refused(String),
-    /// It has no space, or cannot be written, for people.
+    /// It has no space, or cannot be written, for people. It goes on trying to store the end of a job, and confirms that a second time.
     Failed(String),
+    /// As [`Self::Failed`], but it keeps no more of what it cannot store, and does not try this again.
+    GivenUp(String),
 }
 
 /// A job to run.

@@ -11,7 +11,7 @@ impl Worker {
         let of_phase = |phase: &dyn Fn(&Phase) -> bool| self.jobs.values().filter(|job| phase(&job.phase)).count();
         let running = of_phase(&|phase| matches!(phase, Phase::Starting | Phase::Running)) + self.reserved.len();
         let unstored = |job: &ActiveJob| match &job.phase {
-            Phase::Unstored { reply } => reply.len(),
+            Phase::Unstored { reply, .. } => reply.len(),
             _ => 0,
         };
         let unstored: usize = self.jobs.values().map(unstored).sum();
@@ -32,6 +32,11 @@ impl Worker {
             Size::new("bytes of results that are not stored or counted", unstored, self.unstored_bytes),
             Size::new("questions of one job", questions, QUESTIONS_MAX),
             self.withdrawn.size("jobs that were cancelled before they came"),
+            Size::new(
+                "ends of jobs that the store gave up",
+                self.given_up.len(),
+                of_phase(&|phase| matches!(phase, Phase::Unstored { .. })),
+            ),
             Size::new("outputs", self.outputs.len(), 0),
         ]
         .into_iter()

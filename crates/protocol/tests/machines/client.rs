@@ -137,6 +137,7 @@ impl Run {
                             started: completed.clone(),
                             completed,
                             errors: Vec::new(),
+                            ageless: false,
                         },
                     );
                 }

@@ -192,7 +192,8 @@ impl Run {
             WorkerStoreOperation::Finish { job, payload, .. } => {
                 self.finish_answered.insert(job.clone());
                 if fails {
-                    failed()
+                    // This store tries nothing again.
+                    Err(StoreFailure::GivenUp("disk full".to_owned()))
                 } else {
                     self.store.get_mut(&job).expect("inserted before it ends").payload = Some(payload);
                     Ok(())

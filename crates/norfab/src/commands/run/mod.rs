@@ -12,7 +12,7 @@ use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, TaskName};
 use serde_json::json;
 
-use super::{Connected, answer_of, arguments, interrupted, job_failure, service_of};
+use super::{Connected, answer_of, arguments, interrupted, job_failure, service_of, signalled};
 use crate::args::{Events, Global, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -148,7 +148,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
 /// Tells what becomes of a job that a signal leaves.
 fn left(voice: Voice, code: Code, text: &str) -> Failure {
     voice.interrupted(code, text);
-    Failure::new(code, format!("interrupted: {text}")).told()
+    Failure::new(code, format!("{}: {text}", signalled(code))).told()
 }
 
 /// Waits for the end of a client, but not longer than a while, nor beyond a second signal. `false`: it has not ended.

@@ -4,6 +4,7 @@ use norfab_protocol::body::Event;
 use serde_json::{Value, json};
 
 use crate::args::Events;
+use crate::commands::signalled;
 use crate::exit::Code;
 use crate::printer;
 
@@ -81,10 +82,11 @@ impl Voice {
 
     /// The last words after a signal; after Ctrl-C, below what the terminal shows of it.
     pub fn interrupted(self, code: Code, text: &str) {
+        let word = signalled(code);
         let begin = if code == Code::Interrupted { "\n" } else { "" };
         match self {
-            Self::Json => level("WARNING", &format!("interrupted: {text}")),
-            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("{begin}interrupted: {text}")),
+            Self::Json => level("WARNING", &format!("{word}: {text}")),
+            Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("{begin}{word}: {text}")),
         }
     }
 }

@@ -150,6 +150,7 @@ fn a_cancellation_survives_a_restart_and_ends_with_the_deadline() {
         started: vec![],
         completed: vec![name("a")],
         errors: vec![TEXT.to_owned()],
+        ageless: false,
     };
     bench.client.restore(bench.now, restored);
     assert!(bench.drain().sent.is_empty());
@@ -324,6 +325,7 @@ fn a_client_that_may_have_no_job_in_flight_posts_none_that_it_finds_and_cancels_
             started: vec![],
             completed: vec![],
             errors: vec![],
+            ageless: false,
         };
         bench.client.restore(bench.now, restored);
     }
@@ -384,6 +386,7 @@ impl Bench {
             started: vec![],
             completed: vec![],
             errors: vec![],
+            ageless: false,
         };
         self.client.restore(self.now, restored);
         self.drain();

@@ -356,25 +356,28 @@ fn a_job_in_doubt_waits_for_a_worker_that_went_after_its_submission_and_for_no_o
 
 #[test]
 fn a_job_of_unknown_age_waits_for_whoever_went() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    let mut request = bench.request("1", "any");
-    // As one whose row says more than its whole time: the clock was set back.
-    request.deadline += Duration::from_secs(1);
-    let restored = RestoredClientJob {
-        request,
-        state: JobState::New,
-        dispatched: Vec::new(),
-        started: Vec::new(),
-        completed: Vec::new(),
-        errors: Vec::new(),
-    };
-    bench.client.restore(bench.now, restored);
-    assert_eq!(bench.after(0.0).sent[0].0, Command::Get);
-    let mut body = run("1", "all", &["a"], 2, false);
-    body["gone"] = 600.into();
-    bench.reply("0x05", "1", "202", body);
-    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty());
+    // Its row says more than its whole time, as the clock was set back; or said so when its process began, and waited since.
+    for (more, ageless, waits) in [(1, false, true), (0, true, true), (0, false, false)] {
+        let mut bench = Bench::new();
+        bench.client.connected(bench.now);
+        let mut request = bench.request("1", "any");
+        request.deadline += Duration::from_secs(more);
+        let restored = RestoredClientJob {
+            request,
+            state: JobState::New,
+            dispatched: Vec::new(),
+            started: Vec::new(),
+            completed: Vec::new(),
+            errors: Vec::new(),
+            ageless,
+        };
+        bench.client.restore(bench.now, restored);
+        assert_eq!(bench.after(0.0).sent[0].0, Command::Get);
+        let mut body = run("1", "all", &["a"], 2, false);
+        body["gone"] = 600.into();
+        bench.reply("0x05", "1", "202", body);
+        assert_eq!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), waits, "{more} {ageless}");
+    }
 }
 
 #[test]
@@ -506,6 +509,7 @@ fn a_broker_that_is_behind_is_not_asked_more_and_more() {
         started: vec![],
         completed: vec![],
         errors: vec![],
+        ageless: false,
     };
     bench.client.restore(bench.now, job);
     let mut questions = bench.drain().sent.len();

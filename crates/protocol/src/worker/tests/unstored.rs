@@ -54,3 +54,33 @@ fn results_that_cannot_be_stored_are_kept_up_to_a_bound() {
     bench.unstored("3", large);
     assert_eq!(bench.status_of("0x06", "3"), "200");
 }
+
+#[test]
+fn an_end_that_the_store_gave_up_is_given_to_it_again_until_it_is_stored() {
+    let given_up = || Err(StoreFailure::GivenUp("disk full".into()));
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let reply = result_reply(&name("w"), b"{}");
+    bench.worker.finished(bench.now, &job("1"), Ending::Failed, reply, Bytes::from_static(b"{}"));
+    bench.drain();
+    bench.worker.stored(bench.now, WorkerToken::Finish(job("1")), given_up());
+    bench.drain();
+    for outcome in [given_up(), full()] {
+        assert_eq!(bench.status_of("0x06", "1"), "200");
+        assert_eq!(bench.worker.next_deadline(), Some(bench.now + FINISH_AGAIN));
+        bench.worker.timeout(bench.now);
+        assert_eq!(bench.drain(), [], "not at once");
+        bench.now += FINISH_AGAIN;
+        bench.worker.timeout(bench.now);
+        let Some(WorkerOutput::Store(operation, token)) = bench.worker.poll_output() else { panic!("it is stored") };
+        let WorkerStoreOperation::Finish { job: of, ending, payload } = operation else { panic!("{operation:?}") };
+        assert_eq!((of, ending, &payload[..]), (job("1"), Ending::Failed, &b"{}"[..]));
+        bench.drain();
+        bench.worker.stored(bench.now, token.expect("it is confirmed"), outcome);
+    }
+    bench.now += FINISH_AGAIN;
+    bench.worker.timeout(bench.now);
+    assert!(!bench.drain().contains(&Did::Stored("finish")), "the store tries it itself now");
+    bench.worker.stored(bench.now, WorkerToken::Finish(job("1")), Ok(()));
+    assert_eq!(bench.status_of("0x06", "1"), "looked up");
+}
