@@ -53,7 +53,7 @@ pub const BATCH_BYTES_MAX: usize = 8 << 20;
 pub const THREAD_STACK_BYTES: usize = 1 << 20;
 
 /// What became of an operation that was submitted with a token. One that could not be stored is confirmed a second time when
-/// it is, where that matters ([`Operation::is_confirmed_late`]), but not one that was given up ([`OperationError::GivenUp`]).
+/// it is, where that matters ([`Operation::is_confirmed_late`]), but not one that was given up ([`crate::OperationError::GivenUp`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmation<Token> {
     /// The token of the operation.
