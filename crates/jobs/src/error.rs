@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use norfab_protocol::name::{Identity, JobId};
 
 use crate::store::EVENTS_PER_JOB_MAX;
+use crate::writer::{QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX};
 
 /// Why a store as a whole did not do what it was asked: nothing of the batch was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -130,8 +131,12 @@ pub enum OperationError {
     /// The whole batch failed.
     #[error(transparent)]
     NotStored(StoreError),
-    /// The whole batch failed, and too many changes wait for space already: this one is not kept to be tried again.
-    #[error("{0}, and too many changes wait to be stored already")]
+    /// The whole batch failed, and as much waits for space already as is kept, so many changes or so many bytes: this one is not kept to
+    /// be tried again.
+    #[error(
+        "{0}, and beside what waits to be stored already it is more than is kept: {QUEUE_OPERATIONS_MAX} changes, or {mebibytes} MiB",
+        mebibytes = QUEUE_BYTES_MAX >> 20
+    )]
     GivenUp(StoreError),
 }
 

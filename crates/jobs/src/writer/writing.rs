@@ -82,6 +82,8 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         };
         let mut outcomes = Vec::with_capacity(operations.len());
         for (operation, token) in operations.into_iter().zip(tokens) {
+            // Who waits for it keeps it, and comes with it again.
+            let is_kept_elsewhere = operation.is_confirmed_late() && token.is_some();
             let (outcome, lost) = if operation.begins_a_job() {
                 // A large result that finds no space does not keep out a new job that does.
                 match self.apply(std::slice::from_ref(&operation)) {
@@ -91,7 +93,7 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
             } else if self.held.keep(operation, token.clone()) {
                 (Err(OperationError::NotStored(error.clone())), false)
             } else {
-                (Err(OperationError::GivenUp(error.clone())), true)
+                (Err(OperationError::GivenUp(error.clone())), !is_kept_elsewhere)
             };
             self.counters.failed.fetch_add(u64::from(lost), Ordering::Relaxed);
             outcomes.push(outcome);

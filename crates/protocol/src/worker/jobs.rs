@@ -231,8 +231,14 @@ impl Worker {
         if self.finish_again_at.is_none_or(|at| now < at) {
             return;
         }
-        for _ in 0..FINISHES_AGAIN {
-            let Some(job) = self.given_up.pop_front() else { break };
+        self.give_again(FINISHES_AGAIN);
+        self.finish_again_at = (!self.given_up.is_empty()).then_some(now + FINISH_AGAIN);
+    }
+
+    /// Gives so many of the ends that the store gave up to it again.
+    pub(super) fn give_again(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(job) = self.given_up.pop_front() else { return };
             let Some(ActiveJob { phase: Phase::Unstored { ending, reply }, .. }) = self.jobs.get(&job) else {
                 continue;
             };
@@ -240,7 +246,6 @@ impl Worker {
             let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };
             self.store(operation, Some(WorkerToken::Finish(job)));
         }
-        self.finish_again_at = (!self.given_up.is_empty()).then_some(now + FINISH_AGAIN);
     }
 
     pub(super) fn get(&mut self, delivery: Delivery) {

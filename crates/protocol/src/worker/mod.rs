@@ -458,6 +458,13 @@ impl Worker {
         self.start_again_at = None;
     }
 
+    /// The last thing that is stored: every end that the store gave up is given to it once more. There may be space by now, and the next
+    /// process would find these jobs as begun and without an end.
+    pub fn store_last_ends(&mut self) {
+        self.give_again(usize::MAX);
+        self.finish_again_at = None;
+    }
+
     /// Says good-bye to the broker.
     pub fn disconnect(&mut self) {
         self.send(&WorkerMessage::Disconnect(self.config.service.clone()), Class::Data);

@@ -84,3 +84,25 @@ fn an_end_that_the_store_gave_up_is_given_to_it_again_until_it_is_stored() {
     bench.worker.stored(bench.now, WorkerToken::Finish(job("1")), Ok(()));
     assert_eq!(bench.status_of("0x06", "1"), "looked up");
 }
+
+#[test]
+fn ends_that_the_store_gave_up_are_all_given_to_it_once_more_when_the_worker_stops() {
+    let mut bench = Bench::new(1);
+    let ends = FINISHES_AGAIN + 1;
+    for number in 0..ends {
+        let id = number.to_string();
+        bench.accept(&id);
+        let reply = result_reply(&name("w"), b"{}");
+        bench.worker.finished(bench.now, &job(&id), Ending::Completed, reply, Bytes::from_static(b"{}"));
+        bench.drain();
+        let given_up = Err(StoreFailure::GivenUp("disk full".into()));
+        bench.worker.stored(bench.now, WorkerToken::Finish(job(&id)), given_up);
+        bench.drain();
+    }
+    bench.worker.stop();
+    assert_eq!(bench.worker.unfinished(), 0, "nobody waits for them");
+    bench.worker.store_last_ends();
+    assert_eq!(bench.drain(), vec![Did::Stored("finish"); ends]);
+    bench.worker.store_last_ends();
+    assert_eq!(bench.drain(), [], "each once");
+}
