@@ -1,5 +1,6 @@
 //! What a running task knows, and how it speaks with its client.
 
+use std::future;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -146,6 +147,25 @@ impl TaskContext {
     /// Why the job is to end, once it is.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
         self.inner.shared.cancel_reason().cloned()
+    }
+
+    /// Waits until the job is to end before its task has ended: somebody cancelled it, its deadline has passed, or the worker stops.
+    /// Needs a runtime with timers.
+    pub async fn to_end(&self) {
+        let deadline = async {
+            // Without a timer where it has passed: one of no time takes until its next tick.
+            while let Some(left) = self.remaining().filter(|left| !left.is_zero()) {
+                time::sleep(left).await;
+            }
+            if self.deadline().is_none() {
+                future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = self.inner.shared.token().cancelled() => {}
+            () = deadline => {}
+        }
     }
 
     /// Sends an event to the client. Errors: the worker's queue stayed full, or the worker has stopped.

@@ -71,7 +71,7 @@ impl Service {
         if let Some(task) = self.get(context.task().as_str()) {
             return task.run(context, args, kwargs).await;
         }
-        let now = context.clock().ctime();
+        let now = Some(context.clock().ctime());
         let error = self.unknown(context.task().as_str());
         task::finish(&context, Err(error), now, false)
     }

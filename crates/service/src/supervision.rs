@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use norfab_protocol::ResultStatus;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::{task, time};
 
 use crate::BoxFuture;
@@ -20,24 +22,31 @@ use crate::task::Outcome;
 /// short enough that a worker's stop does not look like a hang.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// Drives a task to its end. What ends it from outside is an error that says so.
+/// Drives a task to its end. What ends it from outside is an error that says so. A job that has waited since it was taken may be
+/// cancelled or late by now: its task does not begin then.
 pub(crate) async fn supervise(context: &TaskContext, work: BoxFuture<'static, Outcome>) -> Outcome {
     if let Ok(runtime) = Handle::try_current() {
         context.enter(runtime);
     }
-    let mut work = Caught { work: Some(work) };
-    let token = context.cancelled();
-    let deadline = async {
-        match context.remaining() {
-            Some(remaining) => time::sleep(remaining).await,
-            None => future::pending().await,
-        }
-    };
+    let mut work = Caught { work: Some(work), begun: false };
     tokio::select! {
         biased;
+        () = context.to_end() => {}
         outcome = Pin::new(&mut work) => return outcome,
-        () = token.cancelled() => {}
-        () = deadline => context.cancel(CancelReason::Deadline),
+    };
+    let is_late = !context.is_cancelled();
+    if !work.begun {
+        if is_late {
+            context.cancel(CancelReason::Deadline);
+        }
+        return Err(not_begun(context));
+    }
+    // What is done already stands, whatever came at the same time.
+    if let Poll::Ready(outcome) = future::poll_fn(|polled| Poll::Ready(Pin::new(&mut work).poll(polled))).await {
+        return outcome;
+    }
+    if is_late {
+        context.cancel(CancelReason::Deadline);
     }
     match time::timeout(CANCEL_GRACE, Pin::new(&mut work)).await {
         Ok(outcome) => outcome,
@@ -47,6 +56,24 @@ pub(crate) async fn supervise(context: &TaskContext, work: BoxFuture<'static, Ou
             Err(abandoned(context))
         }
     }
+}
+
+/// Why a job that waited since it was taken is not to begin. `None`: it may.
+pub(crate) fn refusal_to_begin(context: &TaskContext) -> Option<TaskError> {
+    (context.is_cancelled() || context.remaining() == Some(Duration::ZERO)).then(|| not_begun(context))
+}
+
+/// The error of a task that did not begin: it was cancelled, else its deadline has passed, else the worker stops.
+fn not_begun(context: &TaskContext) -> TaskError {
+    let reason = context.cancel_reason().filter(|reason| matches!(reason, CancelReason::Requested(_)));
+    let is_late = context.remaining() == Some(Duration::ZERO);
+    let reason = reason.or_else(|| is_late.then_some(CancelReason::Deadline)).or_else(|| context.cancel_reason());
+    let error = TaskError::new(match &reason {
+        Some(reason) => format!("the task did not begin: {reason}"),
+        // Nobody asks without a reason.
+        None => "the task did not begin".to_owned(),
+    });
+    if reason == Some(CancelReason::Deadline) { error.status(ResultStatus::Timeout) } else { error }
 }
 
 fn abandoned(context: &TaskContext) -> TaskError {
@@ -70,11 +97,13 @@ fn panicked(payload: Box<dyn Any + Send>) -> TaskError {
 }
 
 /// Runs a function on a thread that may block, for the part of a task that works on files or computes. A panic goes on to who
-/// waits for it. Errors: the runtime stops.
+/// waits for it. Where all such threads are taken it waits for one, and does not run any more if whoever waits for it has gone.
+/// Errors: the runtime stops.
 pub async fn on_blocking_thread<Output: Send + 'static>(
     run: impl FnOnce() -> Output + Send + 'static,
 ) -> Result<Output, TaskError> {
-    match task::spawn_blocking(run).await {
+    let mut running = NotLeftBehind(task::spawn_blocking(run));
+    match (&mut running.0).await {
         Ok(output) => Ok(output),
         Err(error) => match error.try_into_panic() {
             Ok(payload) => panic::resume_unwind(payload),
@@ -83,9 +112,20 @@ pub async fn on_blocking_thread<Output: Send + 'static>(
     }
 }
 
+/// Takes back what has not begun when it is dropped.
+struct NotLeftBehind<Output>(JoinHandle<Output>);
+
+impl<Output> Drop for NotLeftBehind<Output> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A future whose panics are errors, when it is polled and when it is dropped.
 struct Caught {
     work: Option<BoxFuture<'static, Outcome>>,
+    /// It was polled: the task has begun.
+    begun: bool,
 }
 
 impl Caught {
@@ -100,6 +140,7 @@ impl Future for Caught {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        self.begun = true;
         let Some(work) = self.work.as_mut() else {
             return Poll::Pending;
         };

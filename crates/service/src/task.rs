@@ -77,9 +77,14 @@ impl Task {
         Self::with_handler(name, description, Arc::clone(&typed.schema), move |context, args, kwargs| {
             let input = typed.read(args, kwargs)?;
             let run = Arc::clone(&run);
-            Ok(Box::pin(
-                async move { supervision::on_blocking_thread(move || run(context, input).map(Into::into)).await? },
-            ))
+            Ok(Box::pin(async move {
+                // It may have waited for a thread until now.
+                let begin = move || match supervision::refusal_to_begin(&context) {
+                    Some(refusal) => Err(refusal),
+                    None => run(context, input).map(Into::into),
+                };
+                supervision::on_blocking_thread(begin).await?
+            }))
         })
     }
 
@@ -196,10 +201,14 @@ impl Task {
     /// A task that returns is completed, however long it ran. One that fails has the status `error`, or `timeout` where it ran
     /// longer than its client waits; one that was cancelled, `failed`.
     ///
-    /// When the job is to end early, the task learns it through its context and has [`crate::CANCEL_GRACE`] to return
+    /// A job that is cancelled or whose deadline has passed before this is called, or whose worker stops, fails without beginning.
+    /// When a job that runs is to end early, the task learns it through its context and has [`crate::CANCEL_GRACE`] to return
     /// what it has; then it is dropped (a blocking task: left alone on its thread).
     pub async fn run(&self, context: TaskContext, args: Vec<Value>, kwargs: Map<String, Value>) -> TaskResult {
-        let started = context.clock().ctime();
+        if let Some(refusal) = supervision::refusal_to_begin(&context) {
+            return finish(&context, Err(refusal), None, false);
+        }
+        let started = Some(context.clock().ctime());
         let began = context.clock().now();
         let handler = Arc::clone(&self.handler);
         let given = context.clone();
@@ -220,8 +229,8 @@ impl fmt::Debug for Task {
     }
 }
 
-/// Completes what a task returned to a result.
-pub(crate) fn finish(context: &TaskContext, outcome: Outcome, started: String, over_time: bool) -> TaskResult {
+/// Completes what a task returned to a result. `started`: when it began, if it did.
+pub(crate) fn finish(context: &TaskContext, outcome: Outcome, started: Option<String>, over_time: bool) -> TaskResult {
     let mut result = match outcome {
         Ok(output) => finish_output(output),
         Err(error) => {
@@ -237,7 +246,7 @@ pub(crate) fn finish(context: &TaskContext, outcome: Outcome, started: String, o
     result.task.get_or_insert_with(|| format!("{}:{}", context.worker(), context.task()));
     result.juuid = Some(context.job().to_string());
     result.service = Some(context.service().to_string());
-    result.task_started = Some(started);
+    result.task_started = started;
     result.task_completed = Some(context.clock().ctime());
     result
 }

@@ -136,12 +136,14 @@ async fn a_panic_is_a_failed_result_wherever_it_happens() {
             panic!("when dropped")
         }
     }
-    let dropping = Task::new("ok", "", async |_: TaskContext, _: NoInput| {
+    let dropping = Task::new("ok", "", async |context: TaskContext, _: NoInput| {
         let _grenade = Grenade;
+        context.event("begun").await?;
         std::future::pending::<()>().await;
         Ok(())
     });
-    let job = worker(dropping).start("ok", json!({}));
+    let mut job = worker(dropping).start("ok", json!({}));
+    assert_eq!(job.event().await.message, "begun");
     job.port().cancel(CancelReason::Requested(String::new()));
     tokio::time::pause();
     let result = job.result().await;
@@ -215,11 +217,13 @@ async fn a_task_that_fails_after_more_than_its_time_has_timed_out_and_one_that_s
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_job_ends_with_the_reason_and_the_first_reason_stands() {
-    let task = Task::new("ok", "", async |_: TaskContext, _: NoInput| {
+    let task = Task::new("ok", "", async |context: TaskContext, _: NoInput| {
+        context.event("begun").await?;
         std::future::pending::<()>().await;
         Ok(())
     });
-    let job = worker(task).start("ok", json!({}));
+    let mut job = worker(task).start("ok", json!({}));
+    assert_eq!(job.event().await.message, "begun");
     job.port().cancel(CancelReason::Requested("wrong switch".to_owned()));
     job.port().cancel(CancelReason::WorkerStops);
     let result = job.result().await;
@@ -241,6 +245,99 @@ async fn a_blocking_task_sees_that_it_is_cancelled() {
     job.port().cancel(CancelReason::WorkerStops);
     let result = job.result().await;
     assert_eq!(result.value(), Some(json!("stopped half way")));
+}
+
+/// A task that says when it begins, as one that is a future and as one that blocks.
+fn saying() -> (Arc<AtomicBool>, [Task; 2]) {
+    let ran = Arc::new(AtomicBool::new(false));
+    let (of_task, of_blocking) = (Arc::clone(&ran), Arc::clone(&ran));
+    let task = Task::new("ok", "", move |_: TaskContext, _: NoInput| {
+        let ran = Arc::clone(&of_task);
+        async move {
+            ran.store(true, Ordering::SeqCst);
+            Ok("ran")
+        }
+    });
+    let blocking = Task::blocking("ok", "", move |_: TaskContext, _: NoInput| {
+        of_blocking.store(true, Ordering::SeqCst);
+        Ok("ran")
+    });
+    (ran, [task, blocking])
+}
+
+#[tokio::test]
+async fn a_job_that_is_cancelled_or_late_before_its_task_begins_never_begins() {
+    let requested = || CancelReason::Requested("cancelled by me".to_owned());
+    for (seconds, reasons, status, error) in [
+        (60, vec![requested()], ResultStatus::Failed, "the task did not begin: cancelled by me"),
+        // Whose deadline has passed as well was cancelled all the same, and a worker that stops is the least of the reasons.
+        (0, vec![requested()], ResultStatus::Failed, "the task did not begin: cancelled by me"),
+        (0, vec![], ResultStatus::Timeout, "the task did not begin: its deadline has passed"),
+        (0, vec![CancelReason::WorkerStops], ResultStatus::Timeout, "the task did not begin: its deadline has passed"),
+        (60, vec![CancelReason::WorkerStops], ResultStatus::Error, "the task did not begin: the worker stops"),
+    ] {
+        let (ran, tasks) = saying();
+        for task in tasks {
+            // Nothing is polled before the test waits.
+            let job = worker(task).timeout(seconds).start("ok", json!({}));
+            for reason in &reasons {
+                job.port().cancel(reason.clone());
+            }
+            let result = job.result().await;
+            assert!(!ran.load(Ordering::SeqCst), "it began, though {reasons:?} with {seconds} s");
+            assert_failed(&result, status, error);
+            assert_eq!(result.task_started, None);
+        }
+    }
+}
+
+#[test]
+fn a_blocking_task_that_was_cancelled_while_it_waited_for_a_thread_never_begins() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().max_blocking_threads(1).build().expect("a runtime");
+    let (ran, [_, blocking]) = saying();
+    runtime.block_on(async {
+        let (go, goes) = std::sync::mpsc::sync_channel::<()>(1);
+        let taken = tokio::task::spawn_blocking(move || goes.recv());
+        let job = worker(blocking).start("ok", json!({}));
+        // It waits for the only thread then.
+        tokio::task::yield_now().await;
+        job.port().cancel(CancelReason::Requested("cancelled by me".to_owned()));
+        go.send(()).expect("it waits for it");
+        taken.await.expect("no panic").expect("told");
+        let result = job.result().await;
+        assert_failed(&result, ResultStatus::Failed, "the task did not begin: cancelled by me");
+    });
+    assert!(!ran.load(Ordering::SeqCst));
+}
+
+#[test]
+fn what_was_to_run_on_a_thread_does_not_when_nobody_waits_for_it_any_more() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().expect("a runtime");
+    let ran = Arc::new(AtomicBool::new(false));
+    let of_thread = Arc::clone(&ran);
+    runtime.block_on(async {
+        let (go, goes) = std::sync::mpsc::sync_channel::<()>(1);
+        let taken = tokio::task::spawn_blocking(move || goes.recv());
+        let waits = tokio::spawn(norfab_service::on_blocking_thread(move || of_thread.store(true, Ordering::SeqCst)));
+        tokio::task::yield_now().await;
+        waits.abort();
+        assert!(waits.await.is_err_and(|error| error.is_cancelled()));
+        go.send(()).expect("it waits for it");
+        taken.await.expect("no panic").expect("told");
+        tokio::task::spawn_blocking(|| ()).await.expect("behind it");
+    });
+    assert!(!ran.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_task_has_done_by_its_deadline_stands() {
+    let task = Task::new("ok", "", async |context: TaskContext, _: NoInput| {
+        tokio::time::sleep(Duration::from_secs(context.timeout())).await;
+        Ok("done")
+    });
+    let result = worker(task).timeout(7).run("ok", json!({})).await;
+    assert_eq!((result.status, result.value()), (Some(ResultStatus::Completed), Some(json!("done"))));
 }
 
 #[tokio::test]

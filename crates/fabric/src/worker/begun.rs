@@ -1,14 +1,15 @@
 //! Which tasks have begun, so that a job whose worker was killed before its task began runs after all.
 //!
 //! A job is written down as started before it starts: a row that says so belongs to a task that began, or to one that was about to.
-//! Which of the two is said here, by one short write of the thread that runs the task, right before it does. It goes through
-//! the system's cache and so outlives the process, but not the system: after that all that was started counts as begun. In doubt
-//! a task has begun, as it must not run twice.
+//! Which of the two is said here, by one short write right before the task begins: of the thread that runs it, or, while another
+//! such write is under way, of one that may block. It goes through the system's cache and so outlives the process, but not the
+//! system: after that all that was started counts as begun. In doubt a task has begun, as it must not run twice.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +18,7 @@ use norfab_jobs::OperationError;
 use norfab_protocol::JobId;
 use norfab_protocol::name::NAME_BYTES_MAX;
 use tokio::runtime::Handle;
-use tokio::task::JoinError;
+use tokio::sync::{Mutex as Turns, Semaphore};
 use tracing::warn;
 
 /// A name and its length. The first place says which run of the system wrote the file, the others which tasks have begun.
@@ -68,6 +69,8 @@ impl Before {
 pub(super) struct BegunTasks {
     /// Never held while the disk is used: the worker's owner takes it, and a disk that hangs must not stop its beats.
     places: Mutex<Option<Places>>,
+    /// Held by who writes.
+    turn: Turns<()>,
 }
 
 struct Places {
@@ -107,6 +110,11 @@ impl BegunTasks {
     /// Whether tasks are written down.
     pub(super) fn is_open(&self) -> bool {
         self.places().is_some()
+    }
+
+    /// Who writes next: see [`write_beside_tasks`].
+    pub(super) fn turn(&self) -> &Turns<()> {
+        &self.turn
     }
 
     /// A task begins. Returns when that is written, however long the disk takes.
@@ -154,22 +162,77 @@ impl BegunTasks {
     }
 }
 
+/// Why a write was not done.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NotWritten {
+    /// It is not wanted any more, and had not begun.
+    #[error("it is not to be written any more")]
+    Unwanted,
+    /// The runtime ends.
+    #[error("the process ends")]
+    Ends,
+    /// The write panicked: what it said of that is in the log.
+    #[error("the write panicked")]
+    Panicked,
+}
+
 /// Whether a thread of the runtime writes, for any worker of the process.
 static WRITES: AtomicBool = AtomicBool::new(false);
 
+/// The right to write on a thread of the runtime.
+struct OnRuntime;
+
+impl OnRuntime {
+    fn take() -> Option<Self> {
+        // One that is made only to be dropped would give back the right of another.
+        if WRITES.swap(true, Ordering::AcqRel) { None } else { Some(Self) }
+    }
+}
+
+impl Drop for OnRuntime {
+    fn drop(&mut self) {
+        WRITES.store(false, Ordering::Release);
+    }
+}
+
+/// Most writes of the process that are on threads of their own: half of those that the runtime has for all that may block, so that
+/// disks that hang leave the others to the rest. With one for each worker, that many workers on such disks keep workers on good ones
+/// waiting.
+const WRITES_BESIDE_MAX: usize = 256;
+
+static BESIDE: Semaphore = Semaphore::const_new(WRITES_BESIDE_MAX);
+
 /// Runs a short write so that a disk that hangs holds at most one of the runtime's threads, which carry other tasks and other
-/// workers too. A thread of its own for each write would cost more than ten times what the write does. Errors: the runtime ends,
-/// or the write panicked.
+/// workers too, and one that may block for each worker: `turn` is its file's, and whoever writes behind a write that hangs would
+/// hang as well. A thread of its own for each write would cost more than ten times what the write does. `unless`: ends when the
+/// write is not wanted any more; one that has begun is waited for. Errors: it is not written.
 pub(super) async fn write_beside_tasks(
     runtime: &Handle,
+    turn: &Turns<()>,
+    unless: impl Future<Output = ()>,
     write: impl FnOnce() + Send + 'static,
-) -> Result<(), JoinError> {
-    if runtime.metrics().num_workers() > 1 && !WRITES.swap(true, Ordering::AcqRel) {
-        write();
-        WRITES.store(false, Ordering::Release);
-        return Ok(());
+) -> Result<(), NotWritten> {
+    let mut unless = std::pin::pin!(unless);
+    let _turn = tokio::select! {
+        biased;
+        // The usual case looks at nothing else.
+        turn = turn.lock() => turn,
+        () = &mut unless => return Err(NotWritten::Unwanted),
+    };
+    if runtime.metrics().num_workers() > 1
+        && let Some(_right) = OnRuntime::take()
+    {
+        // What it changes is not looked at again.
+        return panic::catch_unwind(AssertUnwindSafe(write)).map_err(|_| NotWritten::Panicked);
     }
-    runtime.spawn_blocking(write).await
+    let _place = tokio::select! {
+        biased;
+        // Nobody closes it.
+        place = BESIDE.acquire() => place.map_err(|_| NotWritten::Ends)?,
+        () = unless => return Err(NotWritten::Unwanted),
+    };
+    let written = runtime.spawn_blocking(write).await;
+    written.map_err(|error| if error.is_panic() { NotWritten::Panicked } else { NotWritten::Ends })
 }
 
 /// A file that does not have all that begin must not be believed by the next process.
@@ -343,7 +406,10 @@ mod tests {
                 to_say.send(()).expect("the test waits for it");
                 hangs.recv().expect("the test ends it");
             };
-            let task = runtime.spawn(async move { write_beside_tasks(&handle, write).await });
+            // Of a worker each.
+            let turn = Turns::new(());
+            let never = std::future::pending();
+            let task = runtime.spawn(async move { write_beside_tasks(&handle, &turn, never, write).await });
             hanging.push((written, task));
         }
         for _ in 0..3 {
@@ -354,6 +420,70 @@ mod tests {
         for (written, task) in hanging {
             written.send(()).expect("it waits for it");
             runtime.block_on(task).expect("no panic").expect("written");
+        }
+    }
+
+    #[test]
+    fn a_worker_whose_disk_hangs_holds_one_thread_and_a_write_that_waits_behind_it_is_not_done_when_it_is_not_wanted() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(2)
+            .build()
+            .expect("a runtime");
+        let (handle, turn) = (runtime.handle().clone(), Arc::new(Turns::new(())));
+        let (to_say, said) = mpsc::sync_channel(1);
+        let (written, hangs) = mpsc::sync_channel::<()>(1);
+        let (of_first, first_handle) = (Arc::clone(&turn), handle.clone());
+        let first = runtime.spawn(async move {
+            let write = move || {
+                to_say.send(()).expect("the test waits for it");
+                hangs.recv().expect("the test ends it");
+            };
+            write_beside_tasks(&first_handle, &of_first, std::future::pending(), write).await
+        });
+        said.recv_timeout(DEADLINE).expect("it writes");
+        let others = (0..3).map(|_| {
+            let (turn, handle) = (Arc::clone(&turn), handle.clone());
+            let (unwanted, unless) = tokio::sync::oneshot::channel::<()>();
+            let unless = async move { drop(unless.await) };
+            let write = || panic!("it is not wanted");
+            (unwanted, runtime.spawn(async move { write_beside_tasks(&handle, &turn, unless, write).await }))
+        });
+        let others: Vec<_> = others.collect();
+        // Another worker's file finds a thread that may block.
+        let (free, is_free) = mpsc::sync_channel(1);
+        let of_other = handle.clone();
+        let other = runtime.spawn(async move {
+            let write = move || free.send(()).expect("the test waits for it");
+            write_beside_tasks(&of_other, &Turns::new(()), std::future::pending(), write).await
+        });
+        is_free.recv_timeout(DEADLINE).expect("it is written");
+        assert_eq!(runtime.block_on(other).expect("no panic"), Ok(()));
+        for (unwanted, task) in others {
+            drop(unwanted);
+            assert_eq!(runtime.block_on(task).expect("no panic"), Err(NotWritten::Unwanted));
+        }
+        written.send(()).expect("it waits for it");
+        assert_eq!(runtime.block_on(first).expect("no panic"), Ok(()));
+    }
+
+    #[test]
+    fn a_write_that_panics_is_told_and_the_next_one_is_done() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().expect("a runtime");
+        let (handle, turn) = (runtime.handle().clone(), Turns::new(()));
+        let never = std::future::pending;
+        runtime.block_on(async {
+            for _ in 0..2 {
+                let written = write_beside_tasks(&handle, &turn, never(), || panic!("a fault")).await;
+                assert_eq!(written, Err(NotWritten::Panicked));
+            }
+            assert_eq!(write_beside_tasks(&handle, &turn, never(), || ()).await, Ok(()));
+        });
+        // Another test may write at the moment.
+        let end = std::time::Instant::now() + DEADLINE;
+        while WRITES.load(Ordering::Acquire) {
+            assert!(std::time::Instant::now() < end, "no thread of the runtime writes any more");
+            thread::yield_now();
         }
     }
 

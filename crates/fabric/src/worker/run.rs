@@ -209,6 +209,9 @@ impl Run {
                 }
             }
         }
+        self.machine.store_last_ends();
+        // A link that is broken was told.
+        drop(self.perform());
         // The last words leave before the disk is waited for. A link that is broken has nothing to say.
         self.link.wait(Some(Duration::ZERO), false).ok();
         self.storing.close();
@@ -425,7 +428,8 @@ impl Run {
                             self.runner.identity, start.job
                         );
                     }
-                    let port = tasks::start(&self.runner, start);
+                    let stops = self.stopping.as_ref().is_some_and(|stopping| stopping.aborted_by.is_some());
+                    let port = tasks::start(&self.runner, start, stops);
                     self.ports.insert(port.0, port.1);
                 }
                 WorkerOutput::Abandon { job, task, why } => self.abandon(&job, &task, &why),

@@ -11,10 +11,11 @@ use norfab_service::{
     BoxFuture, CancelReason, Clock, ContextParts, QueueFull, SendError, Service, TaskContext, TaskMessage, TaskOutlet,
     TaskPort, WorkerView,
 };
+use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 use tracing::{Instrument, error, info};
 
-use super::begun::{BegunTasks, write_beside_tasks};
+use super::begun::{BegunTasks, NotWritten, write_beside_tasks};
 use super::run::WorkerCommand;
 use crate::clock::SystemClock;
 use crate::queue::{Place, Places, QueueError, QueueSender, SEND_WAIT};
@@ -119,8 +120,8 @@ impl TaskOutlet for Outlet {
     }
 }
 
-/// Starts a task and returns the port through which it is reached.
-pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) {
+/// Starts a task and returns the port through which it is reached. `stops`: those that run were told that the worker stops.
+pub(super) fn start(runner: &Arc<Runner>, start: StartJob, stops: bool) -> (JobId, TaskPort) {
     let StartJob { job, client, request, timeout, attempt, deadline } = start;
     let JobRequestBody { task, kwargs, args, .. } = request;
     let without_room = Arc::new(AtomicU64::new(0));
@@ -144,17 +145,17 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
         clock: Arc::new(SystemClock),
     };
     let (context, port) = TaskContext::new(parts);
+    if stops {
+        port.cancel(CancelReason::WorkerStops);
+    }
     let span = norfab_logs::role_span(norfab_logs::Role::Worker, runner.identity.as_str());
     let of_task = Arc::clone(runner);
     let id = job.clone();
     runner.runtime.spawn(
         async move {
             let runner = of_task;
-            if !is_written_to_begin(&runner, context.job()).await {
-                // The process ends: the job is in its database as started, and the next one deals with it.
-                return;
-            }
-            let mut result = runner.service.run(context.clone(), args, kwargs).await;
+            let written = write_to_begin(&runner, &context).await;
+            let Some(mut result) = result_of(&runner, &context, written, args, kwargs).await else { return };
             if let Some(CancelReason::Requested(text)) = context.cancel_reason()
                 && !result.errors.iter().any(|error| error.contains(&text))
             {
@@ -184,17 +185,35 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob) -> (JobId, TaskPort) 
     (id, port)
 }
 
-/// Writes down that a task begins; `false`: it cannot begin.
-async fn is_written_to_begin(runner: &Arc<Runner>, job: &JobId) -> bool {
+/// Writes down that a task begins, unless its job is to end before that. Errors: it cannot begin.
+async fn write_to_begin(runner: &Arc<Runner>, context: &TaskContext) -> Result<(), NotWritten> {
     if !runner.begun.is_open() {
-        return true;
+        return Ok(());
     }
-    let (of_write, id) = (Arc::clone(runner), job.clone());
-    let written = write_beside_tasks(&runner.runtime, move || of_write.begun.begins(&id)).await;
-    if let Err(error) = &written {
-        error!(job_uuid = %job, "worker {}: job {job} does not begin: {error}", runner.identity);
+    let (of_write, id) = (Arc::clone(runner), context.job().clone());
+    let write = move || of_write.begun.begins(&id);
+    write_beside_tasks(&runner.runtime, runner.begun.turn(), context.to_end(), write).await
+}
+
+/// Runs the task of a job, if it may begin. `None`: the process ends; the job is in its database as started, and the next process deals
+/// with it.
+async fn result_of(
+    runner: &Runner,
+    context: &TaskContext,
+    written: Result<(), NotWritten>,
+    args: Vec<Value>,
+    kwargs: Map<String, Value>,
+) -> Option<TaskResult> {
+    match written {
+        // One that waited until it was cancelled or late does not begin any more.
+        Ok(()) | Err(NotWritten::Unwanted) => Some(runner.service.run(context.clone(), args, kwargs).await),
+        Err(NotWritten::Ends) => None,
+        Err(NotWritten::Panicked) => {
+            let text = "the task did not begin, as writing that down panicked: the worker's log says more";
+            error!(job_uuid = %context.job(), "worker {}: job {}: {text}", runner.identity, context.job());
+            Some(not_run(runner, context.job(), context.task(), ResultStatus::Error, text.to_owned()))
+        }
     }
-    written.is_ok()
 }
 
 async fn finish(runner: &Arc<Runner>, job: JobId, task: &TaskName, ending: Ending, result: TaskResult) {
@@ -303,13 +322,147 @@ pub(super) fn abandoned(runner: &Runner, job: &JobId, task: &TaskName, why: &Aba
         Abandoned::Cancelled { .. } => (ResultStatus::Failed, Ending::Cancelled),
         Abandoned::Restarted | Abandoned::Unreadable(_) => (ResultStatus::Error, Ending::Failed),
     };
-    let now = SystemClock.ctime();
-    let result = TaskResult {
+    let result = not_run(runner, job, task, status, reason(why));
+    (ending, reply(runner, job, result), completed_event(runner, job, task))
+}
+
+fn not_run(runner: &Runner, job: &JobId, task: &TaskName, status: ResultStatus, why: String) -> TaskResult {
+    TaskResult {
         task: Some(format!("{}:{}", runner.identity, task)),
         juuid: Some(job.to_string()),
         service: Some(runner.service.name().to_string()),
-        task_completed: Some(now),
-        ..TaskResult::failed(status, reason(why))
-    };
-    (ending, reply(runner, job, result), completed_event(runner, job, task))
+        task_completed: Some(SystemClock.ctime()),
+        ..TaskResult::failed(status, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use norfab_protocol::ServiceName;
+    use norfab_service::testing::{TestView, TestWorker};
+    use norfab_service::{NoInput, Task};
+    use norfab_transport::DealerLink;
+    use norfab_transport::memory::MemoryNetwork;
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::super::begun::Before;
+    use super::*;
+    use crate::queue::queue;
+
+    /// Far more than anything here takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A worker with one task, which says when it has run.
+    struct Bench {
+        runner: Arc<Runner>,
+        commands: mpsc::Receiver<WorkerCommand>,
+        ran: Arc<AtomicBool>,
+        _folder: tempfile::TempDir,
+        begun_file: std::path::PathBuf,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let ran = Arc::new(AtomicBool::new(false));
+            let of_task = Arc::clone(&ran);
+            let task = Task::new("t", "", move |_: TaskContext, _: NoInput| {
+                let ran = Arc::clone(&of_task);
+                async move {
+                    ran.store(true, Ordering::SeqCst);
+                    Ok("ran")
+                }
+            });
+            let link = MemoryNetwork::new().dealer("memory", b"w", 8).expect("a link");
+            let (sender, commands) = queue(8, link.waker());
+            let runner = Runner {
+                identity: Identity::parse("w").expect("a name"),
+                service: Arc::new(Service::new(ServiceName::parse("s").expect("a name")).task(task)),
+                commands: sender,
+                places: Places::new(8),
+                view: Arc::new(TestView::default()),
+                runtime: Handle::current(),
+                result_bytes_max: 1 << 20,
+                begun: BegunTasks::default(),
+            };
+            let folder = tempfile::tempdir().expect("a folder");
+            let begun_file = folder.path().join("begun");
+            runner.begun.open(Some(&begun_file), 1, Vec::new());
+            Self { runner: Arc::new(runner), commands, ran, _folder: folder, begun_file }
+        }
+
+        fn job(&self, left: Option<Duration>) -> StartJob {
+            StartJob {
+                job: JobId::parse("1").expect("a name"),
+                client: Identity::parse("c").expect("a name"),
+                request: norfab_protocol::body::decode("a job request", br#"{"task":"t"}"#).expect("a request"),
+                timeout: 60,
+                attempt: 1,
+                deadline: left.map(|left| SystemClock::now() + left),
+            }
+        }
+
+        /// The end of the job, and what its result says.
+        async fn end(&mut self) -> (Ending, Value) {
+            let command = tokio::time::timeout(PATIENCE, self.commands.recv()).await.expect("in time").expect("one");
+            let WorkerCommand::Finished { ending, reply, .. } = command else { panic!("it says something else") };
+            let mut result: Value = serde_json::from_slice(&reply).expect("JSON");
+            (ending, result["w"].take())
+        }
+
+        fn has_begun(&self) -> bool {
+            let job = JobId::parse("1").expect("a name");
+            self.ran.load(Ordering::SeqCst) || Before::read(Some(&self.begun_file)).may_have_begun(&job)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_cancelled_or_late_while_it_waits_for_the_disk_ends_and_never_begins() {
+        for (cancelled, left, ending, status) in [
+            (true, Some(PATIENCE), Ending::Cancelled, "failed"),
+            (true, None, Ending::Cancelled, "failed"),
+            (false, Some(Duration::from_millis(1)), Ending::Failed, "timeout"),
+        ] {
+            let mut bench = Bench::new();
+            let runner = Arc::clone(&bench.runner);
+            // The write of another task, which hangs.
+            let _hangs = runner.begun.turn().lock().await;
+            let (_, port) = start(&bench.runner, bench.job(left), false);
+            // It waits for its turn then.
+            tokio::task::yield_now().await;
+            if cancelled {
+                port.cancel(CancelReason::Requested("cancelled by me".to_owned()));
+            }
+            let (end, result) = bench.end().await;
+            assert_eq!((end, &result["status"]), (ending, &json!(status)), "{result}");
+            assert!(!bench.has_begun());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_given_to_a_worker_that_ends_its_jobs_does_not_begin() {
+        let mut bench = Bench::new();
+        drop(start(&bench.runner, bench.job(None), true));
+        let (ending, result) = bench.end().await;
+        assert_eq!(
+            (ending, &result["errors"][0]),
+            (Ending::Failed, &json!("the task did not begin: the worker stops"))
+        );
+        assert!(!bench.ran.load(Ordering::SeqCst));
+    }
+
+    #[tokio::test]
+    async fn a_job_of_which_a_fault_kept_it_from_being_written_down_that_it_begins_ends_as_failed() {
+        let bench = Bench::new();
+        let worker = TestWorker::new(Service::new(ServiceName::parse("s").expect("a name")));
+        let (context, _port, _messages) = worker.context("t");
+        let run = |written| result_of(&bench.runner, &context, written, Vec::new(), Map::new());
+        assert!(run(Err(NotWritten::Ends)).await.is_none());
+        let result = run(Err(NotWritten::Panicked)).await.expect("an end");
+        assert!(result.failed && !bench.has_begun(), "{:?}", result.errors);
+        assert_eq!(run(Ok(())).await.expect("an end").value(), Some(json!("ran")));
+    }
 }
