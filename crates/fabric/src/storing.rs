@@ -1,11 +1,13 @@
 //! An owner's end of its store: what gathers here, is handed over, asked, read back and forgotten.
 
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use norfab_jobs::writer::{GATHER_OPERATIONS, GATHER_TIME, WriterStatistics};
 use norfab_jobs::{Page, PageEnd, QueryError, Store, StoreError, StoreWriter, SubmitError};
 use tracing::{error, warn};
 
+use crate::clock::SystemClock;
 use crate::inbox::Submitted;
 use crate::pruning::{self, Pruning};
 use crate::throttle::StoreFailures;
@@ -15,6 +17,10 @@ const OPERATIONS_HIGH: usize = 4096;
 
 /// How soon the writer's full queue is tried again. Only while it is full: an idle loop does not tick.
 pub(crate) const STORE_RETRY: Duration = Duration::from_millis(5);
+
+/// How long an owner waits at its end for what is not stored yet: a disk that hangs must not keep its process from ending. What may wait
+/// is stored within a second on a good disk, and within some ten on a poor one.
+const CLOSE_WAIT: Duration = Duration::from_secs(30);
 
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
@@ -108,13 +114,44 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Toke
         }
     }
 
-    /// The last: hands all over, waits until it is stored, and closes the store.
-    pub(crate) fn close(mut self) {
+    /// The last: hands all over, waits until it is stored, and closes the store. Not for a disk that hangs: what is not stored then is
+    /// told, and the next process finds it as if this one had been killed.
+    pub(crate) fn close(self) {
+        self.close_within(CLOSE_WAIT);
+    }
+
+    fn close_within(mut self, wait: Duration) {
+        let end = SystemClock::now() + wait;
+        let mut later = false;
         while self.submit() == Submitted::Later {
             // The writer's queue is full and it works on it.
+            later = SystemClock::now() >= end;
+            if later {
+                break;
+            }
             std::thread::park_timeout(STORE_RETRY);
         }
-        self.writer.close();
+        let Self { who, writer, .. } = self;
+        let (ends, ended) = sync_channel::<()>(0);
+        // The writer waits for its thread without a bound, so another one waits for that.
+        let closing = std::thread::Builder::new().name("s-closing".to_owned()).spawn(move || {
+            writer.close();
+            drop(ends);
+        });
+        let left = if later { Duration::ZERO } else { end.saturating_duration_since(SystemClock::now()) };
+        let ended = match closing {
+            // It says nothing, and is gone when it has ended.
+            Ok(_) => ended.recv_timeout(left) != Err(RecvTimeoutError::Timeout),
+            // The writer was closed where the thread would have been, and was waited for.
+            Err(_) => true,
+        };
+        if !ended {
+            error!(
+                "{who}: its disk takes more than {} s to store what happened last, and is not waited for: jobs may be found as they \
+                 were before",
+                wait.as_secs()
+            );
+        }
     }
 
     /// When [`Storing::gather`] or [`Storing::prune`] is wanted although nothing else happens. `submitted` is the last answer
@@ -215,5 +252,69 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Toke
     /// What the store's thread did so far.
     pub(crate) fn statistics(&self) -> WriterStatistics {
         self.writer.statistics()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use norfab_jobs::{MemoryWorkerStore, WorkerOperation, WorkerStore, spawn_worker};
+    use norfab_protocol::JobId;
+
+    use super::*;
+
+    /// Far more than anything here takes.
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_disk_that_hangs_does_not_keep_an_owner_from_ending() {
+        for waits in [0, 1, norfab_jobs::writer::QUEUE_OPERATIONS_MAX + 1] {
+            let (confirmed, stored) = mpsc::sync_channel(1);
+            let open = || Ok(Box::new(MemoryWorkerStore::default()) as Box<dyn WorkerStore>);
+            // The first one is enough.
+            let confirm = move |_| confirmed.try_send(()).unwrap_or_default();
+            let writer = spawn_worker::<u8>("s-test", open, confirm).expect("a thread");
+            let mut storing = Storing::new("worker w".to_owned(), writer, SystemClock::now());
+            let (done, hangs) = mpsc::sync_channel::<()>(1);
+            let (begins, begun) = mpsc::sync_channel(1);
+            storing.query(Box::new(move |_| {
+                begins.send(()).expect("the test waits for it");
+                hangs.recv().expect("the test ends it");
+            }));
+            begun.recv_timeout(DEADLINE).expect("it hangs");
+            let operation = |number: usize| {
+                let id = JobId::parse(&number.to_string()).expect("a name");
+                (WorkerOperation::Answered { id }, Some(0))
+            };
+            // Those that wait for room are one more than what is handed over at once.
+            for some in [0..waits.min(1), waits.min(1)..waits] {
+                some.map(operation).for_each(|(operation, token)| storing.push(operation, token));
+                storing.submit();
+            }
+            let (to_say, said) = mpsc::sync_channel(1);
+            std::thread::spawn(move || {
+                storing.close_within(Duration::from_millis(50));
+                to_say.send(()).expect("the test waits for it");
+            });
+            said.recv_timeout(DEADLINE).expect("it ends all the same");
+            // The thread that was left ends too, when it can.
+            done.send(()).expect("it waits for it");
+            if waits > 0 {
+                stored.recv_timeout(DEADLINE).expect("what was handed over is stored");
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_that_ends_waits_for_what_is_not_stored_yet() {
+        let (confirmed, stored) = mpsc::sync_channel(1);
+        let open = || Ok(Box::new(MemoryWorkerStore::default()) as Box<dyn WorkerStore>);
+        let confirm = move |_| confirmed.try_send(()).expect("room");
+        let writer = spawn_worker::<u8>("s-test", open, confirm).expect("a thread");
+        let mut storing = Storing::new("worker w".to_owned(), writer, SystemClock::now());
+        storing.push(WorkerOperation::Answered { id: JobId::parse("1").expect("a name") }, Some(0));
+        storing.close();
+        stored.try_recv().expect("it is stored");
     }
 }
