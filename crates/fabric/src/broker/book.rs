@@ -4,7 +4,7 @@
 //! A line for each change, appended by a thread of its own: the owner waits for no disk. What is not written when the process
 //! is killed are the changes of the last moment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,6 +25,9 @@ use crate::clock::SystemClock;
 /// Most bytes that are read at the start, a line at a time: more than all workers take that a broker remembers, twice and with
 /// the longest names.
 const READ_BYTES_MAX: u64 = 512 << 20;
+
+/// Longest line that is looked at: two names whose every byte is escaped, and what is around them.
+const LINE_BYTES_MAX: u64 = 8 << 10;
 
 /// Lines beyond two for each worker after which the file is written anew.
 const LINES_SPARE: usize = 1000;
@@ -58,22 +61,43 @@ struct Waiting {
     changes: Known,
     /// How many were left when it was last looked for those that went longest ago.
     kept: usize,
+    /// Some of those were forgotten since the last time that changes were taken.
+    forgot: bool,
+    /// Who is registered: bounded as the broker bounds them.
+    registered: HashSet<Identity>,
+    ends: bool,
+}
+
+/// Changes as they are taken.
+struct Taken {
+    changes: Known,
+    /// Who is registered, where that some went was forgotten.
+    registered: Option<HashSet<Identity>>,
+    /// They are the last.
     ends: bool,
 }
 
 impl Waiting {
     /// A disk that hangs while workers of ever new names come and go must not fill the memory.
     fn add(&mut self, worker: Identity, entry: Entry) {
+        if entry.1.is_none() {
+            self.registered.insert(worker.clone());
+        } else {
+            self.registered.remove(&worker);
+        }
         self.changes.insert(worker, entry);
         if self.changes.len() >= self.kept + NAMES_SPARE {
+            let before = self.changes.len();
             forget_longest_gone(&mut self.changes);
             self.kept = self.changes.len();
+            self.forgot |= self.kept < before;
         }
     }
 
-    fn take(&mut self) -> Known {
+    fn take(&mut self) -> Taken {
         self.kept = 0;
-        std::mem::take(&mut self.changes)
+        let registered = std::mem::take(&mut self.forgot).then(|| self.registered.clone());
+        Taken { changes: std::mem::take(&mut self.changes), registered, ends: self.ends }
     }
 }
 
@@ -89,8 +113,8 @@ impl Shared {
         self.filled.notify_one();
     }
 
-    /// Waits for changes and takes them. `true`: they are the last. `retry`: waits no longer than that, and for the end only.
-    fn take(&self, retry: Option<Duration>) -> (Known, bool) {
+    /// Waits for changes and takes them. `retry`: waits no longer than that, and for the end only.
+    fn take(&self, retry: Option<Duration>) -> Taken {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut waiting = match retry {
             None => {
@@ -102,7 +126,7 @@ impl Shared {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        (waiting.take(), waiting.ends)
+        waiting.take()
     }
 }
 
@@ -208,8 +232,11 @@ impl Book {
         self.tell(written);
         loop {
             let is_whole = self.file.is_some();
-            let (changes, ends) = shared.take((!is_whole).then_some(retry));
-            if !changes.is_empty() || !is_whole {
+            let Taken { changes, registered, ends } = shared.take((!is_whole).then_some(retry));
+            if let Some(registered) = registered {
+                self.forget_unregistered(&registered);
+            }
+            if !changes.is_empty() || self.file.is_none() {
                 let written = self.write(changes);
                 self.tell(written);
             }
@@ -217,6 +244,12 @@ impl Book {
                 return;
             }
         }
+    }
+
+    /// Forgets those of whom nobody says any more that they went: so many went after them. The file is to be written anew.
+    fn forget_unregistered(&mut self, registered: &HashSet<Identity>) {
+        self.known.retain(|worker, (_, gone)| gone.is_some() || registered.contains(worker));
+        self.file = None;
     }
 
     fn write(&mut self, changes: Known) -> io::Result<()> {
@@ -324,8 +357,18 @@ fn read_end(path: &Path, most: u64) -> io::Result<Known> {
     }
     let mut known = Known::new();
     let mut kept = 0;
-    for line in BufReader::new(file.take(most)).split(b'\n') {
-        let Ok(Line { worker, service, gone }) = serde_json::from_slice(&line?) else { continue };
+    let mut reader = BufReader::new(file.take(most));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.len() as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+            reader.skip_until(b'\n')?;
+            continue;
+        }
+        let Ok(Line { worker, service, gone }) = serde_json::from_slice(&line) else { continue };
         known.insert(worker, (service, gone));
         if known.len() >= kept + NAMES_SPARE {
             forget_longest_gone(&mut known);
@@ -336,198 +379,4 @@ fn read_end(path: &Path, most: u64) -> io::Result<Known> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-
-    /// Far more than anything here takes.
-    const DEADLINE: Duration = Duration::from_secs(20);
-
-    fn known(worker: &str, gone: bool) -> KnownWorker {
-        let service = ServiceName::parse("s").expect("a name");
-        KnownWorker { worker: Identity::parse(worker).expect("a name"), service, gone }
-    }
-
-    fn names(restored: &[RestoredWorker]) -> Vec<(&str, bool)> {
-        restored.iter().map(|known| (known.worker.as_str(), known.gone.is_none())).collect()
-    }
-
-    #[test]
-    fn the_next_broker_knows_who_was_registered_and_who_had_gone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let (book, restored) = WorkerBook::open(Some(path.clone())).expect("a thread");
-        assert!(restored.is_empty());
-        for name in ["a", "b", "c"] {
-            book.note(known(name, false));
-        }
-        book.note(known("b", true));
-        book.close();
-        // As a process leaves it that is killed while it writes.
-        let mut file = OpenOptions::new().append(true).open(&path).expect("the file");
-        file.write_all(b"{\"worker\":\"c\",\"serv").expect("written");
-        let (book, restored) = WorkerBook::open(Some(path.clone())).expect("a thread");
-        assert_eq!(names(&restored), [("a", true), ("b", false), ("c", true)]);
-        book.note(known("c", false));
-        book.close();
-        let (book, restored) = WorkerBook::open(Some(path)).expect("a thread");
-        assert_eq!(names(&restored), [("a", false), ("b", false), ("c", true)], "a did not come back");
-        book.close();
-    }
-
-    #[test]
-    fn a_worker_that_comes_and_goes_does_not_fill_the_disk() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let mut book = Book::new(path.clone(), Known::new());
-        for gone in 0..10 * LINES_SPARE {
-            let KnownWorker { worker, service, .. } = known("a", false);
-            book.write(Known::from([(worker, (service, Some(gone as f64)))])).expect("written");
-        }
-        let lines = std::fs::read(&path).expect("the file").iter().filter(|byte| **byte == b'\n').count();
-        assert!(lines <= 3 + LINES_SPARE, "{lines} lines");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_written_stops_nobody() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("file"), "").expect("written");
-        let (book, restored) = WorkerBook::open(Some(folder.path().join("file/workers"))).expect("a thread");
-        // Nobody knows who was registered before: it is said in the log.
-        assert!(restored.is_empty());
-        book.note(known("a", false));
-        book.close();
-    }
-
-    fn gone(name: usize, at: f64) -> (Identity, Entry) {
-        let KnownWorker { worker, service, .. } = known(&format!("w{name}"), true);
-        (worker, (service, Some(at)))
-    }
-
-    #[test]
-    fn those_that_went_longest_ago_are_forgotten_where_there_are_too_many() {
-        let mut all: Known = (0..DEPARTED_MAX + 10).map(|number| gone(number, number.max(20) as f64)).collect();
-        let KnownWorker { worker, service, .. } = known("here", false);
-        all.insert(worker.clone(), (service, None));
-        forget_longest_gone(&mut all);
-        assert_eq!(all.len(), DEPARTED_MAX + 1);
-        assert!(all.contains_key(&worker), "it is registered");
-        let lost = (0..DEPARTED_MAX + 10).filter(|number| !all.contains_key(&gone(*number, 0.0).0)).max();
-        assert!(lost <= Some(20), "{lost:?} went later than others");
-    }
-
-    #[test]
-    fn ever_new_names_fill_neither_memory_nor_disk() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let mut book = Book::new(path.clone(), Known::new());
-        let mut waiting = Waiting::default();
-        let now = SystemClock::unix();
-        let names = 2 * (DEPARTED_MAX + NAMES_SPARE);
-        for number in 0..names {
-            let (worker, entry) = gone(number, now + number as f64);
-            waiting.add(worker, entry);
-            assert!(waiting.changes.len() <= DEPARTED_MAX + NAMES_SPARE);
-        }
-        for first in (0..names).step_by(NAMES_SPARE / 4) {
-            let some = (first..first + NAMES_SPARE / 4).map(|number| gone(number, now + number as f64)).collect();
-            book.write(some).expect("written");
-            assert!(book.known.len() <= DEPARTED_MAX + NAMES_SPARE);
-        }
-        let read = read(&path).expect("the file");
-        assert!(read.len() <= DEPARTED_MAX + NAMES_SPARE, "{} names", read.len());
-        assert!(read.contains_key(&gone(names - 1, 0.0).0), "the last one is known");
-    }
-
-    #[test]
-    fn of_a_file_that_is_too_long_the_end_is_read() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let mut text = Vec::new();
-        for number in 0..100 {
-            let (worker, entry) = gone(number, 0.0);
-            write_line(&mut text, &worker, &entry).expect("in memory");
-        }
-        std::fs::write(&path, &text).expect("written");
-        let read = read_end(&path, text.len() as u64 / 2).expect("the file");
-        assert!(!read.contains_key(&gone(0, 0.0).0) && read.contains_key(&gone(99, 0.0).0));
-        assert!((45..=50).contains(&read.len()), "{} names", read.len());
-    }
-
-    /// Whoever opens it to write waits until somebody reads.
-    fn pipe_in_place_of(path: &Path) -> PathBuf {
-        let pipe = path.with_extension("new");
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
-        assert!(made.success());
-        pipe
-    }
-
-    /// A book of one worker that could not be written the first time, and now could be.
-    fn failed_once(path: &Path, retry: Duration) -> (Arc<Shared>, JoinHandle<()>) {
-        let pipe = pipe_in_place_of(path);
-        let shared = Arc::new(Shared::default());
-        let book = Book::new(path.to_owned(), Known::from([gone(1, SystemClock::unix())]));
-        let of_thread = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || book.keep(&of_thread, retry));
-        // It has opened the pipe then, which is no file that a disk could keep.
-        let reader = File::open(&pipe).expect("it is opened");
-        std::fs::remove_file(&pipe).expect("removed");
-        drop(reader);
-        (shared, thread)
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_written_is_written_although_nothing_changes_any_more() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let (shared, thread) = failed_once(&path, Duration::from_millis(1));
-        let deadline = Instant::now() + DEADLINE;
-        while !path.exists() && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        assert_eq!(read(&path).expect("the file").len(), 1);
-        shared.change(|waiting| waiting.ends = true);
-        thread.join().expect("ended");
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_written_is_tried_once_more_at_the_end() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let (shared, thread) = failed_once(&path, Duration::from_secs(3600));
-        shared.change(|waiting| waiting.ends = true);
-        thread.join().expect("ended");
-        assert_eq!(read(&path).expect("the file").len(), 1);
-    }
-
-    #[test]
-    fn a_pipe_in_place_of_the_file_holds_up_nothing_and_times_to_come_are_now() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pipe = pipe_in_place_of(&folder.path().join("other"));
-        assert!(read(&pipe).expect_err("an error").to_string().contains("no regular file"));
-        let path = folder.path().join("workers.jsonl");
-        std::fs::write(&path, "{\"worker\":\"a\",\"service\":\"s\",\"gone\":1e15}\n").expect("written");
-        let (book, restored) = WorkerBook::open(Some(path.clone())).expect("a thread");
-        assert_eq!(restored.len(), 1);
-        book.close();
-        let known = read(&path).expect("the file");
-        assert!(known.values().all(|(_, gone)| gone.is_some_and(|at| at <= SystemClock::unix())), "{known:?}");
-    }
-
-    #[test]
-    fn a_disk_that_hangs_does_not_keep_the_broker_from_ending() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("workers.jsonl");
-        let pipe = pipe_in_place_of(&path);
-        let (book, _) = WorkerBook::open(Some(path)).expect("a thread");
-        let (to_say, said) = sync_channel(1);
-        std::thread::spawn(move || {
-            book.close_within(Duration::from_millis(50));
-            to_say.send(()).expect("the test waits for it");
-        });
-        said.recv_timeout(DEADLINE).expect("it ends all the same");
-        // The thread that was left ends too.
-        drop(File::open(&pipe).expect("it waits for a reader"));
-    }
-}
+mod tests;
