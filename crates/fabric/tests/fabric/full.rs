@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use norfab_jobs::{
     MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
@@ -143,5 +144,35 @@ fn of_a_job_whose_end_is_in_no_database_and_not_in_memory_nobody_is_told_that_it
         }
         let answers = [(); 2].map(|()| next_status(&mut bench));
         assert_eq!(answers, [Status::OK, Status::NOT_FOUND]);
+    });
+}
+
+#[test]
+fn an_end_that_the_store_gave_up_is_stored_when_the_worker_stops_if_there_is_space_by_then() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let of_task = Arc::clone(&switches);
+        let task = Task::new("t", "Has more to say than is kept.", move |context: TaskContext, NoInput {}| {
+            let switches = Arc::clone(&of_task);
+            async move {
+                switches.full.store(true, Ordering::SeqCst);
+                for _ in 0..norfab_jobs::writer::QUEUE_OPERATIONS_MAX {
+                    // There is room as fast as the test takes them.
+                    while context.event("more").await.is_err() {}
+                }
+                Ok("done")
+            }
+        });
+        let of_store = Arc::clone(&switches);
+        let mut bench = Bench::with(service(task), |options| {
+            options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+        });
+        bench.expect_ready();
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
+        switches.full.store(false, Ordering::SeqCst);
+        bench.worker.stop(Duration::ZERO).await;
+        assert_eq!(switches.ended.load(Ordering::SeqCst), 1);
     });
 }
