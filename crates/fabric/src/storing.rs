@@ -19,8 +19,8 @@ const OPERATIONS_HIGH: usize = 4096;
 pub(crate) const STORE_RETRY: Duration = Duration::from_millis(5);
 
 /// How long an owner waits at its end for what is not stored yet: a disk that hangs must not keep its process from ending. What may wait
-/// is stored within a second on a good disk, and within some ten on a poor one.
-const CLOSE_WAIT: Duration = Duration::from_secs(30);
+/// is stored within a second on a good disk, and within this on one that takes 10 MB/s.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// Jobs that are read back at once at start.
 const RESTORE_PAGE: usize = 1000;
