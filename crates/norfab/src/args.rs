@@ -35,6 +35,12 @@ impl Args {
         let matches = command.clone().try_get_matches()?;
         let mut args = Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         args.global.names = Names::of(&matches);
+        if let Command::Jobs(words) = &mut args.command
+            && let Some(matches) = matches.subcommand_matches("jobs")
+        {
+            let is_typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+            words.shows = ["last", "wait"].into_iter().any(is_typed);
+        }
         Ok(args)
     }
 
@@ -345,6 +351,9 @@ pub struct JobsArgs {
     /// The answer to questions of the job, as JSON
     #[arg(long, value_name = "JSON", allow_hyphen_values = true, requires = "uuid")]
     pub answer: Option<String>,
+    /// Whether --last or --wait was typed: their defaults say nothing.
+    #[arg(skip)]
+    pub shows: bool,
 }
 
 /// What to do with the jobs of this client.

@@ -195,7 +195,13 @@ async fn elsewhere(
     }
     let silent = job.dispatched.iter().filter(|worker| !job.completed.contains(worker));
     let missing: Vec<_> = silent.map(|worker| (worker.clone(), unconfirmed(worker, registered.as_ref()))).collect();
-    Ok(tell(global, &job, &standings(&job, &missing), Standing::Elsewhere))
+    let mut workers = standings(&job, &missing);
+    if job.state != ClientState::Cancelling {
+        // Nobody tells it later, as nothing is written down.
+        let untold = missing.iter().filter(|(_, lost)| *lost == Lost::CancelUntold);
+        workers.extend(untold.map(|(worker, _)| (worker.to_string(), UNTOLD.into())));
+    }
+    Ok(tell(global, &job, &workers, Standing::Elsewhere))
 }
 
 /// Who is registered, by the broker's word. `None`: it does not say so.
@@ -230,6 +236,10 @@ fn standings(job: &ClientJob, missing: &[(Identity, Lost)]) -> Map<String, Value
 
 /// The standing of a worker on which nothing of the job runs any more.
 const CONFIRMED: &str = "ended";
+
+/// The standing of a worker that was away, where nobody has written down that it is to be told.
+const UNTOLD: &str = "the worker was not told: it is away, and nobody tells it later as long as the command that waits for the job has \
+                      not heard of the cancellation";
 
 /// What is to be said of a cancellation that is not confirmed, beside the workers.
 fn pending(job: &ClientJob, standing: Standing) -> String {

@@ -152,6 +152,30 @@ fn a_worker_that_is_away_is_not_said_to_be_told_where_another_command_waits_for_
 }
 
 #[test]
+fn a_worker_that_is_away_is_not_said_to_be_told_later_where_the_command_that_has_the_job_has_not_heard_of_it() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    worker.signal(Signal::KILL);
+    worker.end();
+    eventually("the broker has seen it go", || lab.json(&["workers", "--json"]) == json!([]));
+    // A command that is frozen hears of nothing.
+    run.signal(Signal::STOP);
+    let ended = lab.run(&["cancel", &id, "--wait", "1s", "--json"]);
+    run.signal(Signal::CONT);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let told = ended.json();
+    assert!(told["pending"].as_str().is_some_and(|text| text.contains("nothing is written down")), "{told}");
+    let standing = told["workers"]["filesharing-worker-1"].as_str().expect("it is named");
+    assert!(standing.contains("was not told") && !standing.contains("is told when it returns"), "{standing}");
+    run.stop(Signal::TERM);
+}
+
+#[test]
 fn a_job_that_nobody_ever_had_ends_at_once_and_never_runs() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);

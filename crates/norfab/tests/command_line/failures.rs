@@ -101,6 +101,8 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["files", "list"], 2, "files are listed by their service", Some("list_files")),
             (&["jobs", ""], 2, "", None),
             (&["jobs", "--offline", "prune"], 2, "do not go with 'prune'", None),
+            (&["jobs", "--last", "5", "export"], 2, "do not go with 'prune'", None),
+            (&["jobs", "--wait", "2s", "prune"], 2, "do not go with 'prune'", None),
             (&["run", "mmi.service.broker", "get_stats"], 2, "is the broker itself", Some("norfab mmi")),
             (&["tasks", "sid.service.broker"], 2, "is the broker itself", Some("norfab mmi")),
             (&["jobs", NO_JOB, "--answer", "yes"], 2, "--answer is not JSON", Some("quotes")),

@@ -136,3 +136,16 @@ fn a_worker_does_not_wait_for_ever_for_the_key_of_a_broker_that_never_ran() {
     waiting.told_on_stderr("--wait-for-key");
     assert_eq!(waiting.stop(Signal::INT).code, Some(0), "a signal ends it");
 }
+
+#[test]
+fn why_no_worker_could_be_started_is_in_the_log_as_well() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let ended = lab.run(&["worker", "unknown", "other"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+    assert_eq!(ended.stderr.matches("worker unknown: ").count(), 1, "it is told once: {ended:?}");
+    let log = lab.read("__norfab__/logs/worker-unknown.jsonl");
+    for name in ["unknown", "other"] {
+        assert!(log.contains(&format!("worker {name}: the broker's inventory has no data for it")), "{log}");
+    }
+}

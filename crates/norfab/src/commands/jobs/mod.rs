@@ -24,8 +24,10 @@ use crate::printer;
 use crate::site::{ClientSlot, Site};
 
 pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
-    if words.command.is_some() && (words.uuid.is_some() || words.offline || words.answer.is_some()) {
-        return Err(Failure::usage("a job, --offline and --answer do not go with 'prune', 'export' and 'import'"));
+    if words.command.is_some() && (words.uuid.is_some() || words.offline || words.answer.is_some() || words.shows) {
+        return Err(Failure::usage(
+            "a job, --last, --wait, --offline and --answer do not go with 'prune', 'export' and 'import'",
+        ));
     }
     let answer = words.answer.as_deref().map(super::answer_of).transpose()?;
     let mut site = Site::load_worked_in(global)?;

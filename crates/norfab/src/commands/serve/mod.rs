@@ -237,6 +237,10 @@ pub async fn workers(
         }
     }
     if running.is_empty() {
+        for text in &failed {
+            // The end of the command says them all, and the log's file has them too.
+            tracing::error!(told = true, "{text}");
+        }
         return Err(Failure::configuration(format!("no worker could be started: {}", failed.join("; "))));
     }
     for text in &failed {
