@@ -16,7 +16,7 @@ struct Record {
     /// Position in the list of its service's members.
     position: usize,
     keepalive: Keepalive,
-    /// Since when it owes an answer: it got a request, and has said nothing about any job after it.
+    /// Since when it has left requests unanswered: it got one, and has said nothing about any job after it.
     owes_since: Option<Instant>,
     /// Order of registration, and this record's entry among the timers.
     serial: u64,
@@ -38,8 +38,9 @@ pub struct WorkerView {
     pub keepalives_sent: u64,
     /// Beats received from it.
     pub keepalives_received: u64,
-    /// For how long it has been given requests and has said nothing about any job, where that is longer than a beat: its process
-    /// lives and does no work.
+    /// For how long it has left requests unanswered, where that is longer than a beat: it says nothing about any job. It may hang; or its
+    /// store or its line keep it from answering, as a large result on its way does; or there is nothing that it says to them, as a
+    /// worker of Python to a POST that it knows.
     pub unanswered: Option<Duration>,
 }
 
@@ -149,7 +150,7 @@ impl Registry {
         }
     }
 
-    /// A worker gets a request that every worker answers at once: a POST, or a question about a job.
+    /// A worker gets a request that most workers answer at once: a POST, or a question about a job.
     pub(super) fn asked(&mut self, now: Instant, worker: &Identity) {
         if let Some(record) = self.workers.get_mut(worker) {
             record.owes_since.get_or_insert(now);

@@ -114,8 +114,8 @@ pub struct RestoredClientJob {
     pub completed: Vec<Identity>,
     /// Of one that is being cancelled: who wanted that, when and why.
     pub errors: Vec<String>,
-    /// It is not known how old it is, although its deadline looks like one that tells: somebody set the wall clock back while no
-    /// process ran. A deadline that is further off than the time-out says the same.
+    /// It is not known how old it is, although its deadline looks like one that tells: somebody set the wall clock back before this
+    /// process began. A deadline that is further off than the time-out says the same.
     pub ageless: bool,
 }
 
