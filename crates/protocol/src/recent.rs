@@ -39,6 +39,12 @@ impl<What> Recent<What> {
         }
     }
 
+    /// Remembers this in place of what was remembered of the job, as the latest.
+    pub(crate) fn replace(&mut self, client: &Identity, job: &JobId, what: What) {
+        self.remove(client, job);
+        self.insert(client, job, what);
+    }
+
     /// How much it holds, and may hold.
     pub(crate) fn size(&self, what: &'static str) -> Size {
         Size::new(what, self.order.len().max(self.jobs.len()), self.max)

@@ -501,9 +501,9 @@ impl Watch {
             self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
         }
         if reply.status == Status::REFUSED
-            && let Some(watched) = self.jobs.get_mut(&reply.job).filter(|watched| watched.any || watched.all)
+            && let Some(watched) = self.jobs.get_mut(&reply.job).filter(|watched| watched.any)
         {
-            // Of one for any worker another one gets it. Of one for all a client that was restarted may never hear of it.
+            // Another one gets it.
             watched.posted.remove(worker);
         }
         let is_unstored = self.unstored_results.contains(&(reply.job.clone(), worker.clone()));
