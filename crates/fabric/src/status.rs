@@ -22,7 +22,7 @@ pub enum LinkState {
         /// Why.
         reason: String,
     },
-    /// Someone listens there and refuses; it tries again.
+    /// Someone listens there, and refuses or does not answer; it tries again.
     Refused {
         /// Where.
         endpoint: String,
@@ -68,6 +68,14 @@ impl LinkState {
             Self::Unreachable { endpoint, reason } => problem(
                 format!("no broker answers at {endpoint} ({reason})"),
                 format!("start it there, or correct {endpoint_source}"),
+            ),
+            // Nobody has refused anything, and nothing is known of a key.
+            Self::Refused { endpoint, reason: reason @ RefusedReason::Silent { .. }, .. } => problem(
+                format!("no answer from the broker at {endpoint}: {reason}"),
+                format!(
+                    "it may be frozen or overloaded: look at its process and its log on its host; or what listens there is no broker: \
+                     correct {endpoint_source}"
+                ),
             ),
             Self::Refused { endpoint, fingerprint, reason } => {
                 let expected = match fingerprint {
@@ -190,6 +198,25 @@ mod tests {
             assert!(problem(endpoint).contains("an endpoint to listen at"), "{}", problem(endpoint));
         }
         assert!(!problem("tcp://127.0.0.1:5555").contains("to listen at"));
+    }
+
+    #[test]
+    fn who_is_not_answered_is_told_of_no_key() {
+        let problem = |reason| {
+            let fingerprint = Some("0123456789abcdef".to_owned());
+            let refused = LinkState::Refused { endpoint: "tcp://broker:1".to_owned(), fingerprint, reason };
+            refused.problem().expect("a problem").to_string()
+        };
+        let silent = problem(RefusedReason::Silent { within: Duration::from_secs(15) });
+        assert!(
+            silent.starts_with("no answer from the broker at tcp://broker:1: it accepted the connection"),
+            "{silent}"
+        );
+        assert!(silent.contains("within 15 s") && silent.contains("frozen"), "{silent}");
+        assert!(!silent.contains("key") && !silent.contains("refused"), "{silent}");
+        let ended = problem(RefusedReason::WrongKey);
+        assert!(ended.starts_with("broker tcp://broker:1 refused the connection"), "{ended}");
+        assert!(ended.contains("expected key fingerprint 0123456789abcdef"), "{ended}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! value that was found and what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use norfab_secrets::MASK;
 use serde_json::Value;
@@ -10,17 +10,26 @@ use serde_json::Value;
 use crate::key_path::KeyPath;
 use crate::location::Location;
 
+/// What to do about a name that cannot be a folder's.
+const NAME_ADVICE: &str = "use letters, digits and dashes";
+
+/// What to do where the inventory is not there.
+const NO_FILE_ADVICE: &str = "give the path of an inventory, or create one with `norfab init`";
+
+/// What to do about a folder in place of the inventory.
+const NOT_A_FILE_ADVICE: &str = "give the path of the inventory.yaml itself";
+
 /// An inventory, or data of one worker, that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum InventoryError {
     /// There is no such file.
-    #[error("{}: no such file: give the path of an inventory, or create one with `norfab init`", file.display())]
+    #[error("{}: no such file: {NO_FILE_ADVICE}", file.display())]
     NoSuchFile {
         /// The path as given.
         file: PathBuf,
     },
     /// The path names a folder or something else that is no file.
-    #[error("{}: not a file: give the path of the inventory.yaml itself", file.display())]
+    #[error("{}: not a file: {NOT_A_FILE_ADVICE}", file.display())]
     NotAFile {
         /// The path as given.
         file: PathBuf,
@@ -74,7 +83,7 @@ pub enum InventoryError {
         problem: Box<ValueProblem>,
     },
     /// A name cannot be a part of a path.
-    #[error("{name:?} cannot be the name of a folder: {reason}; use letters, digits and dashes")]
+    #[error("{name:?} cannot be the name of a folder: {reason}; {NAME_ADVICE}")]
     NameIsNoFolder {
         /// The name.
         name: String,
@@ -101,6 +110,19 @@ pub enum InventoryError {
         /// What the operating system says.
         source: io::Error,
     },
+}
+
+impl InventoryError {
+    /// What to do, with which the text ends. `None`: it does not end so, or the text says nothing.
+    pub fn advice(&self) -> Option<String> {
+        Some(match self {
+            Self::NoSuchFile { .. } => NO_FILE_ADVICE.to_owned(),
+            Self::NotAFile { .. } => NOT_A_FILE_ADVICE.to_owned(),
+            Self::NameIsNoFolder { .. } => NAME_ADVICE.to_owned(),
+            Self::Value { problem, .. } => problem.advice()?,
+            _ => return None,
+        })
+    }
 }
 
 /// What is wrong with a YAML text.
@@ -237,7 +259,7 @@ pub enum ValueProblem {
         missing: String,
     },
     /// A file of worker data does not exist.
-    #[error("no such file: {}: create it or correct the path, which counts from {}", file.display(), base_dir.display())]
+    #[error("no such file: {}: {}", file.display(), correct_the_path(base_dir))]
     NoSuchWorkerFile {
         /// The path that was tried.
         file: PathBuf,
@@ -252,6 +274,20 @@ pub enum ValueProblem {
         /// What it holds.
         found: String,
     },
+}
+
+impl ValueProblem {
+    fn advice(&self) -> Option<String> {
+        match self {
+            Self::Missing { example } => Some(format!("add {example}")),
+            Self::NoSuchWorkerFile { base_dir, .. } => Some(correct_the_path(base_dir)),
+            _ => None,
+        }
+    }
+}
+
+fn correct_the_path(base_dir: &Path) -> String {
+    format!("create it or correct the path, which counts from {}", base_dir.display())
 }
 
 /// `key: `, or nothing at the root.

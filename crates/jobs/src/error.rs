@@ -7,11 +7,16 @@ use norfab_protocol::name::{Identity, JobId};
 use crate::store::EVENTS_PER_JOB_MAX;
 use crate::writer::{QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX};
 
+/// What to do about a full disk. Nothing can be pruned without any space: what is deleted is written into the log first, beside
+/// an index of 32 KiB.
+const SPACE_ADVICE: &str =
+    "free some space on that file system; with a megabyte 'norfab jobs prune' can give back what old jobs take";
+
 /// Why a store as a whole did not do what it was asked: nothing of the batch was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// No space left. The store goes on and succeeds again when there is space.
-    #[error("no space left for the job database {path}: free space on that file system, or prune old jobs", path = .path.display())]
+    #[error("no space left for the job database {path}: {SPACE_ADVICE}", path = .path.display())]
     DiskFull {
         /// The database.
         path: PathBuf,
@@ -81,6 +86,13 @@ pub enum StoreError {
         /// What the system says.
         error: String,
     },
+}
+
+impl StoreError {
+    /// What to do, with which the text ends. `None`: it does not end so, or is not asked for by itself.
+    pub fn advice(&self) -> Option<&'static str> {
+        matches!(self, Self::DiskFull { .. }).then_some(SPACE_ADVICE)
+    }
 }
 
 /// Why one operation was not stored. The others of its batch are not affected, except by [`Self::NotStored`].

@@ -10,7 +10,7 @@
 //! 2. [`store`]: the trait that all stores share, and what an operation may answer.
 //! 3. [`sqlite`]: one file per client or worker. [`memory`]: the same for tests and simulations.
 //! 4. [`writer`]: the one thread that owns a store, commits in groups and confirms.
-//! 5. [`retention`]: what is forgotten, and when. [`python`]: databases that Python NorFab left.
+//! 5. [`retention`]: what is forgotten, and when. [`python`]: databases that Python NorFab left. [`testing`]: a store that fails, for tests.
 //!
 //! What a confirmation means: the operation survives the death of the process (kill -9 included). A few small operations are
 //! noted in a journal beside the database first, `jobs.db-noted`, and go into it many at a time, and when there is a pause.
@@ -27,6 +27,7 @@ pub mod python;
 pub mod retention;
 pub mod sqlite;
 pub mod store;
+pub mod testing;
 pub mod worker;
 pub mod writer;
 

@@ -52,6 +52,9 @@ const PRUNED_BYTES_MAX: u64 = 64 << 20;
 /// What a job takes beside its payloads, about.
 const ROW_BYTES: u64 = 400;
 
+/// By how much less is tried at once where there is no space for more.
+const LESS_DIVISOR: u64 = 8;
+
 /// Free pages are given back to the file system when they are more than one in so many: fewer are soon used again.
 const FREE_PAGES_DIVISOR: u64 = 8;
 
@@ -196,22 +199,46 @@ impl Database {
         Ok(Statistics { jobs_by_state, bytes: self.bytes()? })
     }
 
-    /// `tables` belong to the job by their column `job`.
+    /// `tables` belong to the job by their column `job`. What is deleted needs some space in the log before it gives any back, so on
+    /// a disk that is almost full less of it goes at once.
     fn prune(&mut self, tables: &[&str], retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        let mut jobs_max = PRUNED_JOBS_MAX as u64;
+        let pruned = loop {
+            match self.forget(tables, retention, now, jobs_max) {
+                Err(StoreError::DiskFull { .. }) if jobs_max > 1 => {
+                    jobs_max = (jobs_max / LESS_DIVISOR).max(1);
+                    self.write_back()?;
+                }
+                done => break done?,
+            }
+        };
+        self.counts.by_state = None;
+        self.shrink()?;
+        Ok(pruned)
+    }
+
+    /// One step of pruning, with at most so many jobs.
+    fn forget(
+        &mut self,
+        tables: &[&str],
+        retention: &Retention,
+        now: f64,
+        jobs_max: u64,
+    ) -> Result<Pruned, StoreError> {
         let page_bytes = self.page_bytes;
         let forget: Vec<String> = tables
             .iter()
             .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
             .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
             .collect();
-        let pruned = self.transaction(|connection, _| {
+        self.transaction(|connection, _| {
             let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
             let candidates = connection
                 .prepare_cached(
                     "SELECT number, finished FROM job WHERE finished IS NOT NULL \
                      ORDER BY number LIMIT ?1",
                 )?
-                .query_map([PRUNED_JOBS_MAX as i64], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, f64>(1)?)))?
+                .query_map([signed(jobs_max)], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, f64>(1)?)))?
                 .collect::<rusqlite::Result<Vec<_>>>()?;
             let before = live_bytes(connection, page_bytes)?;
             let mut bytes = before;
@@ -227,16 +254,13 @@ impl Database {
                 bytes = live_bytes(connection, page_bytes)?;
                 pruned.jobs += 1;
                 pruned.bytes = before.saturating_sub(bytes);
-                pruned.more = pruned.jobs == PRUNED_JOBS_MAX as u64 || pruned.bytes >= PRUNED_BYTES_MAX;
+                pruned.more = pruned.jobs == jobs_max || pruned.bytes >= PRUNED_BYTES_MAX;
                 if pruned.more {
                     break;
                 }
             }
             Ok(pruned)
-        })?;
-        self.counts.by_state = None;
-        self.shrink()?;
-        Ok(pruned)
+        })
     }
 
     /// What pruning would remove. Bytes are those of payloads and a little for each row, as nothing is tried.
@@ -267,24 +291,45 @@ impl Database {
         Ok(planned)
     }
 
-    /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back.
+    /// Writes the log back, so that what comes next is written where the log is. Where another process reads, part of it stays.
+    fn write_back(&mut self) -> Result<(), StoreError> {
+        self.number("PRAGMA wal_checkpoint(PASSIVE)").map(drop)
+    }
+
+    /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back. Where there
+    /// is no space to move pages, they stay, for jobs to come.
     fn shrink(&mut self) -> Result<(), StoreError> {
         let free = self.number("PRAGMA freelist_count")?;
         let pages = self.number("PRAGMA page_count")?;
         if free <= FREE_PAGES_KEPT || free <= pages / FREE_PAGES_DIVISOR {
             return Ok(());
         }
-        let given_back = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
+        let mut left = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
+        let mut at_once = left;
+        while left > 0 {
+            match self.give_back(at_once.min(left)) {
+                Ok(()) => left = left.saturating_sub(at_once),
+                Err(StoreError::DiskFull { .. }) if at_once > 1 => at_once = (at_once / LESS_DIVISOR).max(1),
+                Err(StoreError::DiskFull { .. }) => break,
+                Err(error) => return Err(error),
+            }
+            if left > 0 {
+                self.write_back()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, pages: u64) -> Result<(), StoreError> {
         let vacuum = || {
-            let sql = format!("PRAGMA incremental_vacuum({given_back})");
+            let sql = format!("PRAGMA incremental_vacuum({pages})");
             let mut statement = self.connection.prepare(&sql)?;
             let mut rows = statement.query([])?;
             // Each step frees one page.
             while rows.next()?.is_some() {}
             Ok(())
         };
-        vacuum().map_err(|error| self.error(error))?;
-        Ok(())
+        vacuum().map_err(|error| self.error(error))
     }
 }
 

@@ -98,9 +98,14 @@ struct Mounted(tempfile::TempDir);
 impl Mounted {
     /// One of a megabyte. `None`: the system does not let us mount one; tests with a limit on the pages stand for those that need it.
     fn new() -> Option<Self> {
+        Self::new_of("1m")
+    }
+
+    /// One of another size.
+    fn new_of(size: &str) -> Option<Self> {
         use rustix::mount::{MountFlags, mount};
         let folder = tempfile::tempdir().expect("a folder");
-        let options = std::ffi::CString::new("size=1m").expect("a text");
+        let options = std::ffi::CString::new(format!("size={size}")).expect("a text");
         match mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
             Ok(()) => Some(Self(folder)),
             Err(error) => {
@@ -118,6 +123,12 @@ impl Mounted {
     fn fill(&self) {
         let mut file = std::fs::File::create(self.path("filler")).expect("a file");
         while file.write_all(&[0; 4096]).is_ok() {}
+    }
+
+    /// Leaves so many bytes of the space that [`Mounted::fill`] took.
+    fn leave(&self, bytes: u64) {
+        let filler = std::fs::File::options().write(true).open(self.path("filler")).expect("the filler");
+        filler.set_len(filler.metadata().expect("a file").len() - bytes).expect("a shorter file");
     }
 
     fn empty(&self) {
@@ -225,8 +236,7 @@ fn a_damaged_journal_for_whose_copy_there_is_no_space_is_moved() {
     file.write_all(&vec![0; 300 << 10]).expect("space");
     let length = noted.metadata().expect("the journal").len();
     mounted.fill();
-    let filler = std::fs::File::options().write(true).open(mounted.path("filler")).expect("the filler");
-    filler.set_len(filler.metadata().expect("a file").len() - (200 << 10)).expect("a shorter file");
+    mounted.leave(200 << 10);
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
     let aside = store.set_aside().expect("damage").clone();
     assert_eq!((aside.file, aside.kept), (DamagedFile::Journal, Kept::Moved), "{aside}");
@@ -237,4 +247,40 @@ fn a_damaged_journal_for_whose_copy_there_is_no_space_is_moved() {
     drop(store);
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
     assert!(store.set_aside().is_none() && store.job(&id(4)).expect("a query").is_some());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn with_little_space_old_jobs_give_back_what_they_take() {
+    let Some(mounted) = Mounted::new_of("16m") else { return };
+    let path = mounted.path("jobs.db");
+    let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    for number in 0..200 {
+        let operations = [worker_insert(number), finish(number, WorkerState::Completed, &large(40_000))];
+        store.apply(&operations).expect("space");
+        store.tidy().expect("space");
+    }
+    drop(store);
+    let length = || path.metadata().expect("a file").len();
+    let before = length();
+    mounted.fill();
+    let all_but_one = Retention { jobs_max: 1, ..Retention::default() };
+    let error = SqliteWorkerStore::open_beside(&path).map(drop).expect_err("no space at all");
+    let advice = error.advice().expect("it says what to do");
+    assert!(error.to_string().ends_with(advice) && advice.contains("free some space"), "{error}");
+    mounted.leave(160 << 10);
+    let mut store = SqliteWorkerStore::open_beside(&path).expect("enough to look");
+    let mut pruned = 0;
+    loop {
+        let step = store.prune(&all_but_one, NOW).expect("a step");
+        store.tidy().expect("tidied");
+        pruned += step.jobs;
+        if !step.more {
+            break;
+        }
+    }
+    store.give_back().expect("nobody else reads");
+    assert_eq!(pruned, 199);
+    assert!(length() < before / 4, "{} bytes after {before}", length());
+    assert!(store.job(&id(199)).expect("a query").is_some());
 }

@@ -182,6 +182,30 @@ fn a_full_disk_fails_whole_batches_until_there_is_space() {
 }
 
 #[test]
+fn pruning_beside_an_owner_that_rests_shrinks_the_file_at_once() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let mut owner = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+    for number in 0..8 {
+        let operations = [worker_insert(number), finish(number, WorkerState::Completed, &large(1 << 20))];
+        owner.apply(&operations).expect("a batch");
+        owner.tidy().expect("tidied");
+    }
+    let lengths =
+        || ["", "-wal"].map(|suffix| folder.path().join(format!("jobs.db{suffix}")).metadata().map(|of| of.len()));
+    let mut other = SqliteWorkerStore::open_beside(&path).expect("a database");
+    while other.prune(&Retention { jobs_max: 1, ..Retention::default() }, NOW).expect("a step").more {}
+    other.tidy().expect("tidied");
+    other.give_back().expect("nobody reads");
+    let [database, log] = lengths().map(|length| length.expect("a file"));
+    assert!(database < 4 << 20 && log == 0, "{database} and {log} bytes");
+    assert!(owner.job(&id(7)).expect("a query").is_some());
+    owner.apply(&[worker_insert(9)]).expect("it goes on");
+    owner.settle().expect("it goes on");
+    assert!(other.job(&id(9)).expect("a query").is_some());
+}
+
+#[test]
 fn pruning_shrinks_the_file() {
     let folder = folder();
     let path = folder.path().join("jobs.db");

@@ -2,15 +2,13 @@
 
 mod samples;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::time::Duration;
 
-use bytes::Bytes;
+use norfab_jobs::testing::{Interference, TestWorkerStore};
 use norfab_jobs::writer::{BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, QUEUE_QUERIES_MAX};
 use norfab_jobs::*;
-use norfab_protocol::name::JobId;
 use samples::*;
 
 /// How long a test waits for what must come.
@@ -381,52 +379,24 @@ fn what_was_confirmed_goes_into_the_database_when_the_thread_has_nothing_to_do()
     writer.close();
 }
 
-/// Tells what is done with it.
-struct Telling(MemoryWorkerStore, Sender<&'static str>);
+/// Tells what is done with its store.
+struct Telling(Sender<&'static str>);
 
-impl Store for Telling {
-    type Operation = WorkerOperation;
-    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
-        self.1.send("apply").expect("the test listens");
-        self.0.apply(operations)
-    }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.0.prune(retention, now)
+impl Interference for Telling {
+    fn apply(&mut self, _: &[WorkerOperation]) -> Result<(), StoreError> {
+        self.0.send("apply").expect("the test listens");
+        Ok(())
     }
     fn tidy(&mut self) -> Result<(), StoreError> {
-        self.1.send("tidy").expect("the test listens");
-        self.0.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.0.set_aside()
-    }
-}
-
-impl WorkerStore for Telling {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
-        self.0.unfinished(after, limit)
-    }
-    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
-        self.0.job(id)
-    }
-    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError> {
-        self.0.result(id)
-    }
-    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
-        self.0.known(ids)
-    }
-    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
-        self.0.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
-        self.0.statistics()
+        self.0.send("tidy").expect("the test listens");
+        Ok(())
     }
 }
 
 #[test]
 fn who_waits_goes_before_tidying_up() {
     let (told, does) = channel();
-    let (writer, _confirmed) = start(move || Box::new(Telling(MemoryWorkerStore::new(), told)));
+    let (writer, _confirmed) = start(move || Box::new(TestWorkerStore::new(Telling(told))));
     let held = hold(&writer);
     writer.try_submit(vec![(worker_insert(1), Some(1))]).expect("space");
     drop(held);

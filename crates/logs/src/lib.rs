@@ -37,4 +37,4 @@ pub use record::{EXCEPTION_BYTES_MAX, MESSAGE_BYTES_MAX};
 pub use role::{Role, role_span};
 pub use settings::{LogSettings, SettingsError};
 pub use start::{LogConfig, LogGuard, LogHandle, StartError, init, start};
-pub use terminal::Terminal;
+pub use terminal::{Terminal, is_coloured};

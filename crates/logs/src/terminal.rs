@@ -18,15 +18,18 @@ pub struct Terminal {
 impl Terminal {
     /// Standard error; coloured if it is a terminal and the variable `NO_COLOR` is not set.
     pub fn stderr() -> Self {
-        let colour =
-            std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        Self { out: Box::new(std::io::stderr()), colour }
+        Self { out: Box::new(std::io::stderr()), colour: is_coloured() }
     }
 
     /// Another place.
     pub fn new(out: Box<dyn Write + Send>, colour: bool) -> Self {
         Self { out, colour }
     }
+}
+
+/// Whether text on standard error may be coloured: it is a terminal and the variable `NO_COLOR` is not set.
+pub fn is_coloured() -> bool {
+    std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Writes records as text.

@@ -4,11 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-
-use crate::exit::Failure;
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -55,26 +52,6 @@ impl Args {
             command.mut_subcommand(name, |subcommand| subcommand.args(hidden))
         };
         own("demo", own("init", command))
-    }
-}
-
-/// What is wrong with a command line, for programs: what clap says without its layout.
-pub fn usage(error: &clap::Error) -> Failure {
-    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Failure::usage("no command is named")
-            .hint("'norfab -h' lists them, 'norfab COMMAND -h' what one takes");
-    }
-    let text = error.render().to_string();
-    let mut paragraphs = text.trim().split("\n\n").map(|paragraph| {
-        let lines: Vec<&str> = paragraph.lines().map(str::trim).collect();
-        lines.join(" ")
-    });
-    let error = paragraphs.next().unwrap_or_default();
-    let failure = Failure::usage(error.strip_prefix("error: ").unwrap_or(&error));
-    match paragraphs.next() {
-        // What follows is either what may have been meant, or how the command is used.
-        Some(hint) => failure.hint(hint.strip_prefix("tip: ").unwrap_or(&hint)),
-        None => failure,
     }
 }
 
@@ -226,7 +203,7 @@ pub enum Command {
         /// Arguments: key=text or key:=JSON
         #[arg(value_name = "KEY=VALUE")]
         arguments: Vec<String>,
-        /// How long to wait for the answer, such as 5s
+        /// How long to wait for the answer, such as 500ms, 90s, 10m, 2h; a plain number is seconds
         #[arg(short, long, default_value = "10s", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
     },
@@ -252,7 +229,7 @@ pub enum Command {
         /// Those of these services only
         #[arg(value_name = "SERVICE")]
         services: Vec<String>,
-        /// How long each has to answer, such as 500ms, 10s
+        /// How long each has to answer, such as 500ms, 90s, 10m, 2h; a plain number is seconds
         #[arg(short, long, default_value = "3s", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
     },
@@ -265,6 +242,9 @@ pub enum Command {
         /// Ask this worker
         #[arg(long, default_value = "any", value_name = "NAME")]
         worker: String,
+        /// Wait up to 30 s for a worker that is not registered, instead of failing at once
+        #[arg(long)]
+        wait_for_workers: bool,
     },
     /// Show the inventory, or a worker's merged data, with secrets masked
     Inventory {
@@ -297,7 +277,7 @@ pub struct RunArgs {
     /// Which workers: any, all, or names with commas
     #[arg(short, long, default_value = "all", value_name = "any|all|A,B")]
     pub workers: String,
-    /// How long to wait, such as 90s, 10m, 2h; a plain number is seconds
+    /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
     #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
     pub timeout: Duration,
     /// Submit and do not wait
@@ -418,7 +398,7 @@ pub enum FilesCommand {
         url: String,
         /// Where to; its own name in the current folder unless given, '-' for standard output
         dest: Option<PathBuf>,
-        /// How long to wait, such as 90s, 10m, 2h; a plain number is seconds
+        /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
         #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
         timeout: Duration,
     },

@@ -69,13 +69,35 @@ impl Failure {
         Self { code, text: text.into(), hint: None, told: false }
     }
 
-    /// The same, and what to do about it.
+    /// The same, and what to do about it, or more of it.
     pub fn hint(mut self, hint: impl AsRef<str>) -> Self {
         let end = self.text.len();
         self.text.push_str(": ");
-        self.hint = Some((end, self.text.len()));
+        self.hint = self.hint.or(Some((end, self.text.len())));
         self.text.push_str(hint.as_ref());
         self
+    }
+
+    /// The same, where the text ends with what to do about it.
+    pub fn advised(mut self, advice: Option<impl AsRef<str>>) -> Self {
+        let advice = advice.as_ref().map(AsRef::as_ref);
+        if let Some(error) = advice.and_then(|advice| self.text.strip_suffix(advice)) {
+            self.hint = Some((error.trim_end_matches([' ', ':', ';']).len(), error.len()));
+        }
+        self
+    }
+
+    /// The same, and whom it is about.
+    pub fn of(mut self, whom: impl std::fmt::Display) -> Self {
+        let whom = format!("{whom}: ");
+        self.text.insert_str(0, &whom);
+        self.hint = self.hint.map(|(end, begin)| (end + whom.len(), begin + whom.len()));
+        self
+    }
+
+    /// The same with another code.
+    pub fn with_code(self, code: Code) -> Self {
+        Self { code, ..self }
     }
 
     /// The same, of which people know already.
@@ -102,6 +124,11 @@ impl Failure {
         if let (Value::Object(shown), Ok(Value::Object(failure))) = (shown, serde_json::to_value(self.document())) {
             shown.extend(failure);
         }
+    }
+
+    /// Something about the inventory, or a name that is no folder's.
+    pub fn inventory(error: &norfab_inventory::InventoryError) -> Self {
+        Self::configuration(error).advised(error.advice())
     }
 
     /// Something about the inventory, keys or folders.
@@ -133,6 +160,11 @@ mod tests {
         let mut shown = json!({"name": "x"});
         failure.put_into(&mut shown);
         assert_eq!(shown, json!({"name": "x", "error": "it is gone", "hint": "bring it back", "exit_code": 1}));
+        let advised =
+            Failure::failed("no such file; make it").advised(Some("make it")).hint("it is from x").of("worker w");
+        assert_eq!(advised.text, "worker w: no such file; make it: it is from x");
+        let FailureDocument { error, hint, .. } = advised.document();
+        assert_eq!((error, hint), ("worker w: no such file", Some("make it: it is from x")));
         let without = serde_json::to_value(Failure::usage("a: b").document()).expect("a document");
         assert_eq!(without, json!({"error": "a: b", "exit_code": 2}));
     }

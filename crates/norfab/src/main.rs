@@ -12,6 +12,7 @@ mod prompt;
 mod services;
 mod signals;
 mod site;
+mod usage;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
@@ -41,19 +42,19 @@ fn main() -> ExitCode {
 
 /// Shows help, the version, or what is wrong with the command line, and returns the exit code.
 fn told(shown: &clap::Error) -> ExitCode {
-    let written = shown.print().and_then(|()| std::io::stdout().flush());
-    match written {
+    if shown.use_stderr() {
+        let words: Vec<String> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        printer::usage(&usage::text(shown, &words, norfab_logs::is_coloured()));
+        if usage::wants_json(&words) {
+            printer::failure(&usage::failure(shown, &words));
+        }
+        return exit::Code::Usage.into();
+    }
+    match shown.print().and_then(|()| std::io::stdout().flush()) {
         // A reader that has seen enough (`| head`) is no error.
-        Err(error) if !shown.use_stderr() && error.kind() != ErrorKind::BrokenPipe => {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             printer::error(&format!("cannot write to standard output: {error}"));
             exit::Code::Failed.into()
-        }
-        _ if shown.use_stderr() => {
-            // Nothing was understood, so it is looked for among the words.
-            if std::env::args_os().any(|word| word == "--json") {
-                printer::failure(&args::usage(shown));
-            }
-            exit::Code::Usage.into()
         }
         _ => exit::Code::Ok.into(),
     }

@@ -51,6 +51,12 @@ pub fn remark(text: &str) {
     write_line(&mut std::io::stderr().lock(), &lines.join("\n")).ok();
 }
 
+/// What the command line should have been, on standard error, with what colours it.
+pub fn usage(text: &str) {
+    // As for a remark.
+    std::io::stderr().lock().write_all(text.as_bytes()).ok();
+}
+
 /// A document on one line of standard error.
 pub fn json_remark(value: &Value) {
     // As for a remark.

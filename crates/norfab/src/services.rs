@@ -19,17 +19,20 @@ pub struct WrongSetting {
     pub problem: String,
 }
 
+/// What to do about data that names no service.
+const NAME_ADVICE: &str = "add 'service: NAME'";
+
+/// What to do about a service that others have.
+const PYTHON_ADVICE: &str = "start this worker with Python NorFab on any host, it connects to the same broker";
+
 /// Why a worker has no service.
 #[derive(Debug, thiserror::Error)]
 pub enum ServiceProblem {
     /// Its data names none.
-    #[error("its inventory data names no service: add 'service: NAME'")]
+    #[error("its inventory data names no service: {NAME_ADVICE}")]
     NoName,
     /// Not one of ours.
-    #[error(
-        "service '{0}' is not built into this program (it has: filesharing): start this worker with Python NorFab on any host, \
-         it connects to the same broker"
-    )]
+    #[error("service '{0}' is not built into this program (it has: filesharing): {PYTHON_ADVICE}")]
     NotBuiltIn(String),
     /// A setting that all services share.
     #[error("{}: {}", .0.key, .0.problem)]
@@ -37,6 +40,17 @@ pub enum ServiceProblem {
     /// The file sharing says why.
     #[error(transparent)]
     FileSharing(#[from] norfab_file_sharing::FileSharingError),
+}
+
+impl ServiceProblem {
+    /// What to do, with which the text ends. `None`: it does not end so.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::NoName => Some(NAME_ADVICE),
+            Self::NotBuiltIn(_) => Some(PYTHON_ADVICE),
+            Self::Setting(_) | Self::FileSharing(_) => None,
+        }
+    }
 }
 
 impl From<WrongSetting> for ServiceProblem {

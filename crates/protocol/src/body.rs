@@ -78,6 +78,9 @@ pub struct JobRequestHead {
     /// [`posted_as`].
     #[serde(default)]
     pub remaining: Option<f64>,
+    /// Ours: [`Posting::turn`].
+    #[serde(default)]
+    pub turn: u32,
 }
 
 impl JobRequestHead {
@@ -89,13 +92,27 @@ impl JobRequestHead {
     }
 }
 
-/// A job request that says how much of its time-out is left, where that is given, and whether the job may have been posted
-/// before.
-pub fn posted_as(request: &Bytes, remaining: Option<Duration>, again: bool) -> Bytes {
+/// What a client of ours says of a POST beside the request itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Posting {
+    /// How much of the time-out is left, where that is not all of it.
+    pub remaining: Option<Duration>,
+    /// The job may have been posted before.
+    pub again: bool,
+    /// How often workers had refused the job and another one was looked for. A worker that refused one POST refuses every other
+    /// of the same turn: it may have a second one before it, and the job is with somebody else by then.
+    pub turn: u32,
+}
+
+/// A job request that says how it is posted; without anything to say the request as it is.
+pub fn posted_as(request: &Bytes, posting: Posting) -> Bytes {
     let text = request.trim_ascii_end();
-    let Some(inner) = text.strip_suffix(b"}").filter(|_| again || remaining.is_some()) else { return request.clone() };
+    let Some(inner) = text.strip_suffix(b"}").filter(|_| posting != Posting::default()) else { return request.clone() };
+    let Posting { remaining, again, turn } = posting;
     let remaining = remaining.map(|remaining| format!("\"remaining\":{:.3}", remaining.as_secs_f64()));
-    let keys: Vec<String> = remaining.into_iter().chain(again.then(|| "\"again\":true".to_owned())).collect();
+    let again = again.then(|| "\"again\":true".to_owned());
+    let turn = (turn > 0).then(|| format!("\"turn\":{turn}"));
+    let keys: Vec<String> = [remaining, again, turn].into_iter().flatten().collect();
     let comma = if inner.trim_ascii_end().ends_with(b"{") { "" } else { "," };
     [inner, comma.as_bytes(), keys.join(",").as_bytes(), b"}"].concat().into()
 }
@@ -490,6 +507,8 @@ pub struct Poster {
     pub fabric: bool,
     /// It is one, and the job was never posted before.
     pub first: bool,
+    /// As in [`Posting`].
+    pub turn: u32,
 }
 
 /// As [`check_object`], for what a client posts.
@@ -500,11 +519,13 @@ pub fn check_job_request(bytes: &[u8]) -> Result<Poster, DecodeError> {
         fabric: Option<serde::de::IgnoredAny>,
         #[serde(default)]
         again: Option<serde::de::IgnoredAny>,
+        #[serde(default)]
+        turn: u32,
     }
     let text = object_text(bytes)?;
     let keys: Keys = serde_json::from_str(text).map_err(|error| not_an_object(error.to_string()))?;
     let fabric = keys.fabric.is_some();
-    Ok(Poster { fabric, first: fabric && keys.again.is_none() })
+    Ok(Poster { fabric, first: fabric && keys.again.is_none(), turn: keys.turn })
 }
 
 /// As [`check_object`], and reads of it what `Part` names.
@@ -550,16 +571,17 @@ mod tests {
     #[test]
     fn what_is_left_of_a_time_out_is_added_to_a_request_and_never_more_than_all() {
         let left = |request: &'static str, seconds| {
-            let request = posted_as(&Bytes::from_static(request.as_bytes()), Some(Duration::from_secs(seconds)), false);
+            let posting = Posting { remaining: Some(Duration::from_secs(seconds)), ..Posting::default() };
+            let request = posted_as(&Bytes::from_static(request.as_bytes()), posting);
             decode::<JobRequestHead>("a job request", &request).expect("it can be read").time_left()
         };
         assert_eq!(left(r#"{"task":"t","timeout":60}"#, 20), Some(Duration::from_secs(20)));
         assert_eq!(left(r#"{"task":"t","timeout":60} "#, 90), Some(Duration::from_secs(60)));
         assert_eq!(left(r#"{"task":"t"}"#, 20), None);
-        assert_eq!(
-            posted_as(&Bytes::from_static(b"{}"), Some(Duration::from_millis(1500)), false),
-            &br#"{"remaining":1.500}"#[..]
-        );
+        let posting = Posting { remaining: Some(Duration::from_millis(1500)), again: true, turn: 2 };
+        let posted = posted_as(&Bytes::from_static(b"{}"), posting);
+        assert_eq!(posted, &br#"{"remaining":1.500,"again":true,"turn":2}"#[..]);
+        assert_eq!(check_job_request(&posted).expect("an object").turn, 2);
         let head: JobRequestHead =
             decode("a job request", br#"{"task":"t","timeout":60,"remaining":-1e300}"#).expect("it can be read");
         assert_eq!(head.time_left(), Some(Duration::ZERO));

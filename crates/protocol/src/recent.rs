@@ -21,6 +21,8 @@ impl<What> Recent<What> {
     }
 
     pub(crate) fn get(&self, client: &Identity, job: &JobId) -> Option<&What> {
+        // Most of the time there is nothing to look for.
+        self.order.first_key_value()?;
         self.jobs.get(&(client.clone(), job.clone())).map(|(_, what)| what)
     }
 
@@ -37,6 +39,12 @@ impl<What> Recent<What> {
             let Some((_, oldest)) = self.order.pop_first() else { return };
             self.jobs.remove(&oldest);
         }
+    }
+
+    /// Remembers this in place of what was remembered of the job, as the latest.
+    pub(crate) fn replace(&mut self, client: &Identity, job: &JobId, what: What) {
+        self.remove(client, job);
+        self.insert(client, job, what);
     }
 
     /// How much it holds, and may hold.

@@ -14,6 +14,9 @@ pub const SUBMITTED_UNTIL: Duration = Duration::from_secs(50);
 /// Longest time-out of a job.
 pub const TIMEOUT_MAX: Duration = Duration::from_secs(150);
 
+/// Room for jobs at a worker where nobody asks for more.
+const WORKER_JOBS_MAX: usize = 100_000;
+
 /// A job that a client will submit.
 #[derive(Debug, Clone)]
 pub struct PlannedJob {
@@ -222,7 +225,7 @@ impl Scenario {
             jobs_max: page_jobs + random.usize(0..=3),
             bytes_max: if random.bool() { 100_000 } else { page_bytes + random.usize(0..=400) },
         };
-        Self {
+        let mut scenario = Self {
             backlog,
             unread_per_mille: if random.u8(..4) == 0 { 100 } else { 0 },
             clients,
@@ -239,7 +242,34 @@ impl Scenario {
             strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
             strikes_broker: random.bool(),
             unwritten_results_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
-            worker_jobs_max: if random.u8(..3) == 0 { random.usize(1..=4) } else { 100_000 },
+            worker_jobs_max: if random.u8(..3) == 0 { random.usize(1..=4) } else { WORKER_JOBS_MAX },
+        };
+        if random.u8(..8) == 0 {
+            scenario.crowd(random);
+        }
+        if scenario.worker_jobs_max < WORKER_JOBS_MAX {
+            // Who says nothing of turns posts a job that may be refused once.
+            scenario.jobs.iter_mut().filter(|job| job.target == Target::Any).for_each(|job| job.fabric = true);
+        }
+        scenario
+    }
+
+    /// Most jobs are for any worker, come at one time, and there is hardly room for any: they are refused, and what is posted of them
+    /// comes twice.
+    fn crowd(&mut self, random: &mut fastrand::Rng) {
+        let at = up_to(random, SUBMITTED_UNTIL);
+        for job in &mut self.jobs {
+            if random.u8(..8) > 0 {
+                job.target = Target::Any;
+                job.at = at + up_to(random, Duration::from_secs(3));
+            }
+        }
+        self.worker_jobs_max = random.usize(1..=2);
+        self.twice_per_mille = 100;
+        for _ in 0..random.usize(0..=4) {
+            let (role, index) = someone(random, self.clients, self.workers);
+            let fault = if role == Role::Client { Fault::DropClient(index) } else { Fault::DropWorker(index) };
+            self.faults.push((at + up_to(random, Duration::from_secs(4)), fault));
         }
     }
 

@@ -112,6 +112,8 @@ pub struct Watch {
     stored_results: BTreeMap<(JobId, Identity), Instant>,
     /// Results that could not be stored, and may be sent all the same.
     unstored_results: BTreeSet<(JobId, Identity)>,
+    /// Those of them that a process has in memory.
+    in_memory: BTreeSet<(JobId, Identity)>,
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
@@ -136,6 +138,7 @@ impl Watch {
             accepted: BTreeSet::new(),
             stored_results: BTreeMap::new(),
             unstored_results: BTreeSet::new(),
+            in_memory: BTreeSet::new(),
             cancelled: BTreeSet::new(),
             disturbed: now,
             due: BTreeSet::new(),
@@ -444,6 +447,7 @@ impl Watch {
     /// A worker's process ends.
     pub fn worker_crashed(&mut self, worker: &Identity) {
         self.cancelled.retain(|(_, told)| told != worker);
+        self.in_memory.retain(|(_, of)| of != worker);
     }
 
     /// A worker ends a job because it was cancelled.
@@ -482,12 +486,16 @@ impl Watch {
 
     /// A worker's disk has a result.
     pub fn result_stored(&mut self, now: Instant, job: &JobId, worker: &Identity) {
-        self.stored_results.entry((job.clone(), worker.clone())).or_insert(now);
+        let of_worker = (job.clone(), worker.clone());
+        self.unstored_results.remove(&of_worker);
+        self.in_memory.remove(&of_worker);
+        self.stored_results.entry(of_worker).or_insert(now);
     }
 
     /// A worker's disk could not take a result.
     pub fn result_not_stored(&mut self, job: &JobId, worker: &Identity) {
         self.unstored_results.insert((job.clone(), worker.clone()));
+        self.in_memory.insert((job.clone(), worker.clone()));
     }
 
     /// A worker says something: not before its disk knows it.
@@ -501,12 +509,12 @@ impl Watch {
             self.fail(format!("{worker} accepts job {} before it is stored", reply.job));
         }
         if reply.status == Status::REFUSED
-            && let Some(watched) = self.jobs.get_mut(&reply.job).filter(|watched| watched.any || watched.all)
+            && let Some(watched) = self.jobs.get_mut(&reply.job).filter(|watched| watched.any)
         {
-            // Of one for any worker another one gets it. Of one for all a client that was restarted may never hear of it.
+            // Another one gets it.
             watched.posted.remove(worker);
         }
-        let is_unstored = self.unstored_results.contains(&(reply.job.clone(), worker.clone()));
+        let is_unstored = self.in_memory.contains(&(reply.job.clone(), worker.clone()));
         if reply.status == Status::OK && !is_unstored && row.is_none_or(|row| row.payload.is_none()) {
             self.fail(format!("{worker} sends the result of job {} before it is stored", reply.job));
         }

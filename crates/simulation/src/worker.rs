@@ -327,7 +327,11 @@ impl World {
                         _ => 0,
                     };
                     let fails = fails_per_mille > 0 && self.random.u32(..1000) < fails_per_mille;
-                    let outcome = if fails {
+                    let gives_up =
+                        fails && matches!(operation, WorkerStoreOperation::Finish { .. }) && self.random.bool();
+                    let outcome = if gives_up {
+                        Err(StoreFailure::GivenUp("the disk is full".to_owned()))
+                    } else if fails {
                         Err(StoreFailure::Failed("the disk is full".to_owned()))
                     } else {
                         worker.rows.apply(now, worker.clock, &operation)
@@ -339,8 +343,10 @@ impl World {
                         && fails
                     {
                         self.watch.result_not_stored(job, &worker.identity);
-                        // The store keeps it, and says so when it is written.
-                        worker.writer.push(WorkerItem::Apply(operation, token.clone()));
+                        if !gives_up {
+                            // The store keeps it, and says so when it is written.
+                            worker.writer.push(WorkerItem::Apply(operation, token.clone()));
+                        }
                     }
                     if let Some(token) = token
                         && self.plant != Some(Plant::AcknowledgeFirst)

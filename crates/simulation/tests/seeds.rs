@@ -25,7 +25,8 @@ fn every_promise_holds_in_every_seed() {
 
 #[test]
 fn a_seed_runs_the_same_way_every_time() {
-    for seed in 0..10 {
+    // Among them are some in which a worker knows many of the jobs that it is asked about.
+    for seed in 0..160 {
         let fingerprint = || run(seed, Instant::now(), Trace::Fingerprint(0)).map(|summary| summary.trace);
         assert_eq!(fingerprint(), fingerprint(), "seed {seed}");
     }

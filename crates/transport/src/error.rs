@@ -4,14 +4,24 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+/// What to do about an endpoint that is none.
+const ENDPOINT_ADVICE: &str = "write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH";
+
+/// What to do where somebody else listens.
+const IN_USE_ADVICE: &str = "stop it or choose another port";
+
+/// What to do about an address of another host.
+const ADDRESS_ADVICE: &str = "use one of its own addresses or *";
+
+/// What to do about a name without an address.
+const NAME_ADVICE: &str = "check the spelling or write the address";
+
 /// A failure of a link or of the context behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// The text is not an endpoint that this crate understands.
-    #[error(
-        "malformed endpoint \"{endpoint}\": {reason}; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH"
-    )]
+    #[error("malformed endpoint \"{endpoint}\": {reason}; {ENDPOINT_ADVICE}")]
     MalformedEndpoint {
         /// The text as given.
         endpoint: String,
@@ -19,21 +29,19 @@ pub enum LinkError {
         reason: &'static str,
     },
     /// Another process (or another link of this one) listens there already.
-    #[error("cannot listen on {endpoint}: the address is in use by another process; stop it or choose another port")]
+    #[error("cannot listen on {endpoint}: the address is in use by another process; {IN_USE_ADVICE}")]
     AddressInUse {
         /// The endpoint as given.
         endpoint: String,
     },
     /// The address belongs to no interface of this host.
-    #[error(
-        "cannot listen on {endpoint}: the address belongs to no interface of this host; use one of its own addresses or *"
-    )]
+    #[error("cannot listen on {endpoint}: the address belongs to no interface of this host; {ADDRESS_ADVICE}")]
     AddressNotAvailable {
         /// The endpoint as given.
         endpoint: String,
     },
     /// The name has no address.
-    #[error("cannot resolve the name in {endpoint}: {reason}; check the spelling or write the address")]
+    #[error("cannot resolve the name in {endpoint}: {reason}; {NAME_ADVICE}")]
     Unresolvable {
         /// The endpoint as given.
         endpoint: String,
@@ -75,6 +83,19 @@ pub enum LinkError {
         /// What the system said.
         reason: String,
     },
+}
+
+impl LinkError {
+    /// What to do, with which the text ends. `None`: it does not end so.
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::MalformedEndpoint { .. } => Some(ENDPOINT_ADVICE),
+            Self::AddressInUse { .. } => Some(IN_USE_ADVICE),
+            Self::AddressNotAvailable { .. } => Some(ADDRESS_ADVICE),
+            Self::Unresolvable { .. } => Some(NAME_ADVICE),
+            _ => None,
+        }
+    }
 }
 
 /// Why a message was not taken by a link. The message is then as it was: nothing of it has left.

@@ -92,7 +92,8 @@ pub enum LinkStatus {
         /// What was tried and how it failed.
         reason: String,
     },
-    /// Something listens there and does not want us, or is not what we expect. The link goes on trying.
+    /// Something listens there, and there was no handshake: it does not want us, says nothing, or is not what we expect. The link
+    /// goes on trying.
     Refused {
         /// The endpoint as configured.
         endpoint: String,
@@ -119,9 +120,16 @@ pub enum RefusedReason {
     /// The broker's admission rules say no.
     #[error("the broker's admission rules refuse this peer")]
     NotAdmitted,
-    /// It accepted the connection and closed it, or said nothing within the handshake time-out.
-    #[error("the other side accepted the connection but did not complete the handshake")]
+    /// It accepted the connection and closed it before any of that could be found out.
+    #[error("the other side accepted the connection and closed it before the handshake was complete")]
     NoHandshake,
+    /// It accepted the connection, and the handshake was not over in time. Nothing is known of its key: a process that hangs accepts
+    /// connections as well, as its system does that for it.
+    #[error("it accepted the connection and did not answer within {} s", .within.as_secs_f64())]
+    Silent {
+        /// The time that a handshake has.
+        within: Duration,
+    },
     /// It speaks, but not our protocol.
     #[error("the other side does not speak the protocol of the fabric")]
     OtherProtocol,

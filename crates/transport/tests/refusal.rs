@@ -1,7 +1,7 @@
 //! What a dealer is told when it cannot connect, and what it takes to be let in.
 #![allow(missing_docs)]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -150,10 +150,47 @@ fn listener_that_says_nothing_is_told_within_the_handshake_time() {
     let expected = KeyPair::generate();
     let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
     let mut plain = dealer(&context, &endpoint, None);
-    assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), RefusedReason::NoHandshake));
-    assert_eq!(status(&mut plain), refused(&endpoint, None, RefusedReason::NoHandshake));
+    let silent = RefusedReason::Silent { within: HANDSHAKE };
+    assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), silent));
+    assert_eq!(status(&mut plain), refused(&endpoint, None, silent));
     assert!(started.elapsed() >= HANDSHAKE);
     assert!(started.elapsed() < HANDSHAKE * 3, "{:?}", started.elapsed());
+    assert_eq!(silent.to_string(), "it accepted the connection and did not answer within 2 s");
+}
+
+#[test]
+fn listener_that_closes_in_the_middle_of_the_handshake_has_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // As a broker greets that encrypts; what it is told then ends it.
+            let mut greeting = [0; 64];
+            greeting[0] = 0xff;
+            (greeting[9], greeting[10]) = (0x7f, 3);
+            greeting[12..17].copy_from_slice(b"CURVE");
+            greeting[32] = 1;
+            stream.write_all(&greeting).ok();
+            let mut heard = [0; 64 + 202];
+            stream.read_exact(&mut heard).ok();
+        }
+    });
+    let context = Context::new();
+    let expected = KeyPair::generate();
+    let started = Instant::now();
+    let mut encrypted = dealer(&context, &endpoint, Some(expected.public));
+    assert_eq!(status(&mut encrypted), refused(&endpoint, Some(&expected), RefusedReason::WrongKey));
+    assert!(started.elapsed() < HANDSHAKE, "{:?}", started.elapsed());
+}
+
+#[test]
+fn listener_that_closes_at_once_has_not_refused_a_key() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || listener.incoming().flatten().for_each(drop));
+    let context = Context::new();
+    let mut plain = dealer(&context, &endpoint, None);
+    assert_eq!(status(&mut plain), refused(&endpoint, None, RefusedReason::NoHandshake));
 }
 
 #[test]

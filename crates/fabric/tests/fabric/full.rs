@@ -1,15 +1,12 @@
 //! What a worker says of its jobs while its disk is full.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use norfab_jobs::{
-    MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
-    WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore,
-};
+use norfab_jobs::testing::{Interference, TestWorkerStore};
+use norfab_jobs::{StoreError, WorkerOperation};
 use norfab_protocol::JobId;
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
@@ -27,47 +24,16 @@ struct Switches {
     ended: AtomicUsize,
 }
 
-struct Switched(MemoryWorkerStore, Arc<Switches>);
+struct Switched(Arc<Switches>);
 
-impl Store for Switched {
-    type Operation = WorkerOperation;
-    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
-        if self.1.full.load(Ordering::SeqCst) {
+impl Interference for Switched {
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<(), StoreError> {
+        if self.0.full.load(Ordering::SeqCst) {
             return Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") });
         }
         let ends = operations.iter().filter(|one| matches!(one, WorkerOperation::Finish { .. })).count();
-        self.1.ended.fetch_add(ends, Ordering::SeqCst);
-        self.0.apply(operations)
-    }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.0.prune(retention, now)
-    }
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.0.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.0.set_aside()
-    }
-}
-
-impl WorkerStore for Switched {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
-        self.0.unfinished(after, limit)
-    }
-    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
-        self.0.job(id)
-    }
-    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
-        self.0.result(id)
-    }
-    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
-        self.0.known(ids)
-    }
-    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
-        self.0.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
-        self.0.statistics()
+        self.0.ended.fetch_add(ends, Ordering::SeqCst);
+        Ok(())
     }
 }
 
@@ -85,7 +51,7 @@ fn bench(switches: &Arc<Switches>, tasks: usize, bytes: usize) -> Bench {
     });
     let of_store = Arc::clone(switches);
     let mut bench = Bench::with(service(task), |options| {
-        options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+        options.store = Box::new(move || Ok(Box::new(TestWorkerStore::new(Switched(of_store)))));
     });
     bench.expect_ready();
     bench
@@ -165,7 +131,7 @@ fn an_end_that_the_store_gave_up_is_stored_when_the_worker_stops_if_there_is_spa
         });
         let of_store = Arc::clone(&switches);
         let mut bench = Bench::with(service(task), |options| {
-            options.store = Box::new(move || Ok(Box::new(Switched(MemoryWorkerStore::default(), of_store))));
+            options.store = Box::new(move || Ok(Box::new(TestWorkerStore::new(Switched(of_store)))));
         });
         bench.expect_ready();
         bench.post("1", "t");

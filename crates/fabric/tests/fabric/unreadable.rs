@@ -1,14 +1,11 @@
 //! What a worker logs of jobs that its store cannot read.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use norfab_jobs::{
-    MemoryWorkerStore, Outcome, Page, PageEnd, Pruned, Retention, SetAside, Statistics, Store, StoreError, WorkerJob,
-    WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore,
-};
+use norfab_jobs::StoreError;
+use norfab_jobs::testing::{Interference, TestWorkerStore};
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
 use norfab_protocol::{Identity, JobId};
 use norfab_service::{NoInput, Task, TaskContext};
@@ -27,43 +24,11 @@ const QUESTIONS: usize = 100;
 /// In the error that is counted.
 const PROBLEM: &str = "sector 7 is gone";
 
-#[derive(Default)]
-struct Unreadable(MemoryWorkerStore);
+struct Unreadable;
 
-impl Store for Unreadable {
-    type Operation = WorkerOperation;
-    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
-        self.0.apply(operations)
-    }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.0.prune(retention, now)
-    }
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.0.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.0.set_aside()
-    }
-}
-
-impl WorkerStore for Unreadable {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
-        self.0.unfinished(after, limit)
-    }
-    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
-        self.0.job(id)
-    }
-    fn result(&mut self, _: &JobId) -> Result<Option<(WorkerJob, Option<Bytes>)>, StoreError> {
+impl Interference for Unreadable {
+    fn result(&mut self, _: &JobId) -> Result<(), StoreError> {
         Err(StoreError::Database { path: "jobs.db".into(), error: PROBLEM.to_owned() })
-    }
-    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
-        self.0.known(ids)
-    }
-    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
-        self.0.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
-        self.0.statistics()
     }
 }
 
@@ -102,7 +67,7 @@ fn questions_about_a_job_that_cannot_be_read_do_not_fill_the_log() {
         tracing::subscriber::set_global_default(logged.clone()).expect("the only one of these tests");
         let task = Task::new("t", "", async |_: TaskContext, NoInput {}| Ok(json!(1)));
         let mut bench = Bench::with(service(task), |options| {
-            options.store = Box::new(|| Ok(Box::new(Unreadable::default())));
+            options.store = Box::new(|| Ok(Box::new(TestWorkerStore::new(Unreadable))));
         });
         bench.expect_ready();
         for number in 0..QUESTIONS {

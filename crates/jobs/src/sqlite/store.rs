@@ -231,6 +231,12 @@ impl<S: Schema> SqliteStore<S> {
         Ok(mark(&self.database)?.applied >= number)
     }
 
+    /// Writes what was pruned into the file, which gets shorter by that, instead of leaving it to its owner to do so one day. Where
+    /// another process reads, it is left to it.
+    pub fn give_back(&mut self) -> Result<(), StoreError> {
+        self.database.cut_log()
+    }
+
     /// The ids of all jobs, the first stored first. What is no id is left out.
     pub fn ids(&mut self) -> Result<Vec<JobId>, StoreError> {
         self.read(None, |connection| {

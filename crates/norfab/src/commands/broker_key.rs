@@ -9,7 +9,7 @@ use crate::printer;
 use crate::site::Site;
 
 pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
-    let site = Site::load(global)?;
+    let site = Site::load_own(global)?;
     if !site.encrypted() {
         let in_inventory = site.inventory().is_ok_and(|inventory| !inventory.broker.zmq_auth);
         let option = site.key_option();

@@ -13,7 +13,7 @@ use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
 use super::jobs::{WATCH_INTERVAL, readable, stored};
-use super::{ANSWER_PATIENCE, Connected, ask_broker, connected, workers};
+use super::{ANSWER_PATIENCE, Connected, ask_broker, connected, job_of, workers};
 use crate::args::{CancelArgs, Global};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -22,12 +22,30 @@ use crate::site::{ClientSlot, Site};
 /// Who cancels, for all who look at the job later: the user and the host.
 pub(super) fn who() -> String {
     let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok().filter(|user| !user.is_empty()));
-    let user = user.unwrap_or_else(|| format!("user {}", rustix::process::getuid().as_raw()));
+    let user = user.unwrap_or_else(|| {
+        let uid = rustix::process::getuid().as_raw();
+        // One that cannot be read names nobody.
+        let users = std::fs::read_to_string(USERS_FILE).unwrap_or_default();
+        name_of(uid, &users).unwrap_or_else(|| format!("uid {uid}"))
+    });
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
 }
 
+/// Where the system keeps the names of its users. Those of a directory service are not in it.
+const USERS_FILE: &str = "/etc/passwd";
+
+/// The name of a user in lines of `NAME:PASSWORD:UID:...`.
+fn name_of(uid: u32, users: &str) -> Option<String> {
+    let named = |line: &str| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (!name.is_empty() && number.parse() == Ok(uid)).then(|| name.to_owned())
+    };
+    users.lines().find_map(named)
+}
+
 pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
-    let id = JobId::parse(&words.uuid).map_err(|error| Failure::usage(error.to_string()))?;
+    let id = job_of(&words.uuid)?;
     let mut site = Site::load_worked_in(global)?;
     let (name, folder, details) = found(&site, &id)?;
     if details.job.state.is_final() {
@@ -242,35 +260,40 @@ const UNTOLD: &str = "the worker was not told: it is away, and nobody tells it l
                       not heard of the cancellation";
 
 /// What is to be said of a cancellation that is not confirmed, beside the workers.
-fn pending(job: &ClientJob, standing: Standing) -> String {
+fn pending(job: &ClientJob, standing: Standing) -> Failure {
     let delivered = format!(
         "it is written down and is delivered by every command of this client's name while it runs: 'norfab cancel {}' is one",
         job.id
     );
-    match standing {
+    let (text, hint) = match standing {
         Standing::NotWritten => {
-            "the cancellation is not written down, as the job database has not taken it, and ends with this \
-                                 command: try again"
-                .to_owned()
+            let text = "the cancellation is not written down, as the job database has not taken it, and ends with this command";
+            (text.to_owned(), "try again".to_owned())
         }
-        Standing::Unreached => format!("nobody was told of the cancellation, as no broker was reached; {delivered}"),
-        Standing::Elsewhere if job.state != ClientState::Cancelling => format!(
-            "job {} has not ended: another command waits for it and has not heard of the cancellation, of which nothing is written \
-             down; Ctrl-C in that command cancels it, too",
-            job.id
+        Standing::Unreached => ("nobody was told of the cancellation, as no broker was reached".to_owned(), delivered),
+        Standing::Elsewhere if job.state != ClientState::Cancelling => (
+            format!(
+                "job {} has not ended: another command waits for it and has not heard of the cancellation, of which nothing is \
+                 written down",
+                job.id
+            ),
+            "Ctrl-C in that command cancels it, too".to_owned(),
         ),
-        Standing::Elsewhere | Standing::UnderWay => {
-            format!("not every worker has confirmed the cancellation; {delivered}")
-        }
-    }
+        Standing::Elsewhere | Standing::UnderWay => (UNCONFIRMED.to_owned(), delivered),
+    };
+    Failure::new(Code::TimedOut, text).hint(hint)
 }
+
+/// What is said where a worker has not confirmed it. Which, and why, is told of each.
+const UNCONFIRMED: &str = "not every worker has confirmed the cancellation";
 
 fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing: Standing) -> Code {
     let missing: Vec<_> = workers.iter().filter(|(_, standing)| *standing != CONFIRMED).collect();
     let cancelled = matches!(job.state, ClientState::Cancelled | ClientState::Cancelling);
     // Of a final one nothing is delivered any more.
     let pending = (!job.state.is_final()).then(|| pending(job, standing));
-    let failure = failure(job, cancelled, &missing, pending.as_deref());
+    let told = pending.as_ref().map(|failure| failure.text.clone());
+    let failure = pending.or_else(|| failure(job, cancelled, !missing.is_empty()));
     if global.json {
         let mut document = json!({
             "uuid": job.id,
@@ -279,7 +302,7 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
             "status": job.state.as_str(),
             "errors": job.errors,
             "workers": workers,
-            "pending": pending,
+            "pending": told,
         });
         if let Some(failure) = &failure {
             failure.put_into(&mut document);
@@ -295,25 +318,17 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
             printer::warning(&format!("worker {worker}: {}", printer::plain(standing)));
         }
     }
-    match pending {
-        Some(pending) if cancelled => printer::warning(&pending),
-        _ if job.state.is_final() && cancelled => {}
-        _ => printer::error(&failure.text),
-    }
+    printer::error(&failure.text);
     failure.code
 }
 
-/// Why a cancellation is not done. `None`: nothing of the job runs any more.
-fn failure(job: &ClientJob, cancelled: bool, missing: &[(&String, &Value)], pending: Option<&str>) -> Option<Failure> {
-    if let Some(pending) = pending {
-        return Some(Failure::new(Code::TimedOut, pending));
-    }
+/// Why the cancellation of a job that has ended is not what was wanted. `None`: nothing of the job runs any more.
+fn failure(job: &ClientJob, cancelled: bool, unconfirmed: bool) -> Option<Failure> {
     if !cancelled {
         return Some(Failure::failed(format!("job {} has ended already: {}", job.id, job.state)));
     }
-    let unconfirmed: Vec<_> =
-        missing.iter().map(|(worker, standing)| format!("worker {worker}: {}", printer::plain(standing))).collect();
-    (!unconfirmed.is_empty()).then(|| Failure::new(Code::TimedOut, unconfirmed.join("; ")))
+    unconfirmed
+        .then(|| Failure::new(Code::TimedOut, UNCONFIRMED).hint("it has ended here, and nobody is told any more"))
 }
 
 #[cfg(test)]
@@ -322,6 +337,9 @@ mod tests {
 
     #[test]
     fn whoever_cancels_is_named() {
+        let users = "root:x:0:0::/root:/bin/sh\n\nbroken\n:x:7::\nann:x:1000:1000:Ann:/home/ann:\n";
+        assert_eq!(name_of(1000, users).as_deref(), Some("ann"));
+        assert_eq!((name_of(7, users), name_of(1, users)), (None, None));
         let (user, host) = who().rsplit_once('@').map(|(user, host)| (user.to_owned(), host.to_owned())).expect("both");
         assert!(!user.is_empty() && !host.is_empty());
     }

@@ -22,7 +22,7 @@ pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure
 }
 
 async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
-    let path = url.strip_prefix("nf://").ok_or_else(|| Failure::usage(FetchError::Url(url.to_owned()).to_string()))?;
+    let path = url.strip_prefix("nf://").ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
     let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
     let name = name
         .ok_or_else(|| Failure::usage(format!("'{url}' names no file")).hint("write nf://PATH/TO/FILE"))?
@@ -49,7 +49,7 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         FetchError::TimedOut { .. } => {
             Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
         }
-        FetchError::Url(_) => Failure::usage(error.to_string()),
+        FetchError::Url(_) => no_url(&error),
         FetchError::Write { .. } => Failure::configuration(&error),
         _ => Failure::failed(&error),
     })?;
@@ -76,6 +76,11 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         printer::line(&format!("{} ({} bytes, {from})", fetched.path.display(), fetched.bytes));
     }
     Ok(Code::Ok)
+}
+
+/// A text that is no file URL.
+fn no_url(error: &FetchError) -> Failure {
+    Failure::usage(error.to_string()).advised(Some("write nf://PATH"))
 }
 
 /// A folder, or what can only be meant as one.

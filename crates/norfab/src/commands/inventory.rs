@@ -8,10 +8,10 @@ use super::{ANSWER_PATIENCE, Connected, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
-use crate::site::Site;
+use crate::site::{Site, Without};
 
 pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<Code, Failure> {
-    let site = Site::load_with(global, |topology| topology.starts_broker())?;
+    let site = Site::load_with(global, Without::Reaches, |topology| topology.starts_broker())?;
     let of_broker = remote || !site.has_inventory();
     let file = if of_broker { "the inventory of the broker's host".to_owned() } else { site.inventory_name() };
     let whose = format!("add it or a pattern that matches it under 'workers' in {file}");
@@ -20,7 +20,9 @@ pub async fn run(global: &Global, worker: Option<&str>, remote: bool) -> Result<
     } else {
         match worker {
             None => site.inventory()?.masked(),
-            Some(name) => masked(&site.worker_data(name).map_err(Failure::configuration)?.unwrap_or(Value::Null)),
+            Some(name) => {
+                masked(&site.worker_data(name).map_err(|error| Failure::inventory(&error))?.unwrap_or(Value::Null))
+            }
         }
     };
     if let (Some(worker), Value::Null) = (worker, &value) {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use norfab_protocol::ServiceName;
+
 use super::{Connected, arguments, ask_broker};
 use crate::args::Global;
 use crate::exit::{Code, Failure};
@@ -14,6 +16,8 @@ pub async fn run(
     words: &[String],
     timeout: Duration,
 ) -> Result<Code, Failure> {
+    // Before anybody is asked.
+    ServiceName::parse(service).map_err(|error| Failure::usage(error.to_string()).hint(SERVICES))?;
     let kwargs = arguments(words)?;
     let connected = Connected::new(global).await?;
     let answer = ask_broker(&connected.client, service, task, kwargs, timeout).await;

@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use norfab_fabric::client::{ClientHandle, JobReport};
 use norfab_fabric::{LinkState, Problem};
-use norfab_protocol::ServiceName;
 use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
 use norfab_protocol::client::JobState;
+use norfab_protocol::{JobId, ServiceName};
 use serde_json::{Map, Value};
 
 use crate::args::{Args, Command, Global};
@@ -80,7 +80,9 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
         Command::Jobs(words) => jobs::run(global, words).await,
         Command::Workers { service } => workers::run(global, service.as_deref()).await,
         Command::Health { services, timeout } => health::run(global, &services, timeout).await,
-        Command::Tasks { service, task, worker } => tasks::run(global, &service, task.as_deref(), &worker).await,
+        Command::Tasks { service, task, worker, wait_for_workers } => {
+            tasks::run(global, &service, task.as_deref(), &worker, wait_for_workers).await
+        }
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
         Command::BrokerKey { create } => broker_key::run(global, create),
     }
@@ -293,7 +295,14 @@ fn service_of(text: &str) -> Result<ServiceName, Failure> {
         let failure = Failure::usage(format!("'{text}' is the broker itself, which takes no jobs"));
         return Err(failure.hint(format!("'norfab mmi {text} TASK' asks it")));
     }
-    ServiceName::parse(text).map_err(|error| Failure::usage(error.to_string()))
+    ServiceName::parse(text)
+        .map_err(|error| Failure::usage(error.to_string()).hint("'norfab workers' shows the services there are"))
+}
+
+/// The id of a job that is known here. Errors: it is none.
+fn job_of(text: &str) -> Result<JobId, Failure> {
+    JobId::parse(text)
+        .map_err(|error| Failure::usage(error.to_string()).hint("'norfab jobs' lists those that are known"))
 }
 
 #[cfg(test)]

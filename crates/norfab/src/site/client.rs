@@ -6,6 +6,7 @@ use norfab_fabric::client::{ClientHandle, ClientOptions};
 use norfab_jobs::{MemoryClientStore, SqliteClientStore, sqlite::FILE_NAME};
 use norfab_protocol::Identity;
 use norfab_protocol::client::ClientConfig;
+use norfab_protocol::name::NameError;
 
 use super::Site;
 use super::folder_lock::{FolderLock, lock_folder};
@@ -56,7 +57,7 @@ impl Site {
 
     /// The folder of a client's name.
     pub fn client_folder(&self, name: &str) -> Result<PathBuf, Failure> {
-        self.directories.client(name).map_err(|error| self.of_name(error))
+        self.directories.client(name).map_err(|error| self.of_name(Failure::inventory(&error)))
     }
 
     /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
@@ -96,7 +97,7 @@ impl Site {
         let path = slot.folder.join(FILE_NAME);
         let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
-            identity: Identity::parse(&slot.name).map_err(|error| self.of_name(error))?,
+            identity: Identity::parse(&slot.name).map_err(|error| self.of_name(no_name(error)))?,
             config,
             link: Box::new(self.dealer(&slot.name, &slot.folder)?),
             store: Box::new(move || {
@@ -109,15 +110,20 @@ impl Site {
 
     /// Starts a client that only asks the broker, for a worker: its jobs are kept nowhere.
     pub fn start_asking_client(&self, name: &str) -> Result<ClientHandle, Failure> {
-        let folder = self.directories.client(name).map_err(Failure::configuration)?;
+        let folder = self.directories.client(name).map_err(|error| Failure::inventory(&error))?;
         ClientHandle::start(ClientOptions {
-            identity: Identity::parse(name).map_err(Failure::configuration)?,
+            identity: Identity::parse(name).map_err(no_name)?,
             config: ClientConfig::default(),
             link: Box::new(self.dealer(name, &folder)?),
             store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
         })
         .map_err(Failure::configuration)
     }
+}
+
+/// A name that no client or worker can have.
+pub(super) fn no_name(error: NameError) -> Failure {
+    Failure::configuration(error).hint("use letters, digits and dashes")
 }
 
 fn slot_name(name: &str, slot: usize) -> String {

@@ -49,6 +49,29 @@ impl Site {
         KeyFolder::new(self.directories.broker()).load_or_create(certificate::BROKER).map_err(unusable)
     }
 
+    /// A broker has keys of its own: a key that was given must be its public one. Errors: it is another one, or none.
+    pub(super) fn check_given_key(&self) -> Result<(), Failure> {
+        let Some(given) = self.given_key()? else { return Ok(()) };
+        // They are not made for this: a new key is another one.
+        let has_keys = self.broker_key_files().0.exists();
+        if has_keys && self.broker_keys()?.public == given {
+            return Ok(());
+        }
+        let (option, folder) = (self.key_option(), self.directories.broker());
+        Err(Failure::configuration(format!(
+            "{option} is not the key of the broker that starts here, which has its own in {}{}",
+            folder.display(),
+            if has_keys { "" } else { " from its first start on" }
+        ))
+        .hint(format!("leave {option} out here; 'norfab broker-key' shows the key that workers and clients need")))
+    }
+
+    /// The broker's public key as the command line has it. Errors: it is no key.
+    fn given_key(&self) -> Result<Option<PublicKey>, Failure> {
+        let no_key = |error| Failure::configuration(error).hint(KEY_ADVICE).of(self.key_option());
+        self.given_key.as_ref().map(|given| given.trim().parse().map_err(no_key)).transpose()
+    }
+
     /// What is missing where a worker of this site cannot connect because the broker that belongs here has not run yet: its first
     /// start makes the keys.
     pub fn broker_key_to_come(&self, worker: &str) -> Option<Failure> {
@@ -61,11 +84,12 @@ impl Site {
 
     /// The broker's public key where there is no broker: as the command line or the inventory has it. Errors: it is no key.
     pub fn foreign_broker_key(&self) -> Result<Option<PublicKey>, Failure> {
-        let of_option = |error| Failure::configuration(format!("{}: {error}", self.key_option()));
-        let of_inventory =
-            |error| Failure::configuration(format!("broker.shared_key in {}: {error}", self.inventory_name()));
-        match (&self.given_key, &self.listed_key) {
-            (Some(given), _) => given.trim().parse().map(Some).map_err(of_option),
+        let of_inventory = |error| {
+            let place = format!("broker.shared_key in {}", self.inventory_name());
+            Failure::configuration(error).hint(KEY_ADVICE).of(place)
+        };
+        match (self.given_key()?, &self.listed_key) {
+            (Some(given), _) => Ok(Some(given)),
             (None, Some(listed)) => listed.trim().parse().map(Some).map_err(of_inventory),
             (None, None) => Ok(None),
         }
@@ -91,9 +115,8 @@ impl Site {
 
     /// The command line wins; else a broker on this host is right about its own key.
     pub(super) fn broker_public_key(&self, own: &KeyFolder) -> Result<PublicKey, Failure> {
-        if let Some(given) = &self.given_key {
-            let from = self.key_option();
-            return given.trim().parse().map_err(|error| Failure::configuration(format!("{from}: {error}")));
+        if let Some(given) = self.given_key()? {
+            return Ok(given);
         }
         let broker = KeyFolder::new(self.directories.broker());
         let known = own.broker_public_key(&broker, self.listed_key.as_deref());
@@ -120,6 +143,9 @@ impl Site {
         })
     }
 }
+
+/// What to do about a text that is no key.
+const KEY_ADVICE: &str = "give what 'norfab broker-key' prints on the broker's host";
 
 /// Why there is no connection where nothing says which key the broker has.
 const KEY_UNKNOWN: &str = "the broker's public key is not known";

@@ -114,17 +114,48 @@ enum Differences {
     Counted,
 }
 
+/// What a command can do without an inventory, for those who have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Without {
+    /// It reaches a broker that is named otherwise.
+    Reaches,
+    /// It is a broker and listens where it is told otherwise.
+    Listens,
+    /// Nothing that helps who has none.
+    Nothing,
+}
+
+impl Without {
+    fn hint(self) -> &'static str {
+        match self {
+            Self::Reaches => {
+                "name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and \
+                 --broker-key"
+            }
+            Self::Listens => {
+                "name one with -i FILE, make a new environment with 'norfab init DIR', or say where to listen with --endpoint"
+            }
+            Self::Nothing => "name one with -i FILE, or make a new environment with 'norfab init DIR'",
+        }
+    }
+}
+
 impl Site {
     /// Loads what the command line names. Without an inventory file an endpoint must be given. Errors: nothing tells where
     /// the broker is, or the inventory is wrong.
     pub fn load(global: &Global) -> Result<Self, Failure> {
-        Self::of_file(global, Self::inventory_file(global)?, |_| false, Differences::Counted)
+        Self::of_file(global, Self::inventory_file(global, Without::Reaches)?, |_| false, Differences::Counted)
+    }
+
+    /// As [`Site::load`], for what is about this host and the inventory on it.
+    pub fn load_own(global: &Global) -> Result<Self, Failure> {
+        Self::of_file(global, Self::inventory_file(global, Without::Nothing)?, |_| false, Differences::Counted)
     }
 
     /// As [`Site::load`], for what may do without a broker: a folder that was worked in needs neither inventory nor endpoint.
     pub fn load_worked_in(global: &Global) -> Result<Self, Failure> {
         let base_dir = given(global.base_dir.as_ref()).map_or_else(|| PathBuf::from("."), PathBuf::from);
-        match Self::inventory_file(global) {
+        match Self::inventory_file(global, Without::Reaches) {
             Err(_) if Directories::new(&base_dir).files().is_dir() => {
                 Self::of_file(global, None, |_| false, Differences::Counted)
             }
@@ -134,8 +165,12 @@ impl Site {
 
     /// As [`Site::load`], for those who start a role or look at the inventory; where `file_sharing` says so, it has the built-in
     /// file sharing.
-    pub fn load_with(global: &Global, file_sharing: impl FnOnce(&Topology) -> bool) -> Result<Self, Failure> {
-        Self::of_file(global, Self::inventory_file(global)?, file_sharing, Differences::Each)
+    pub fn load_with(
+        global: &Global,
+        without: Without,
+        file_sharing: impl FnOnce(&Topology) -> bool,
+    ) -> Result<Self, Failure> {
+        Self::of_file(global, Self::inventory_file(global, without)?, file_sharing, Differences::Each)
     }
 
     fn of_file(
@@ -194,7 +229,7 @@ impl Site {
         })
     }
 
-    fn inventory_file(global: &Global) -> Result<Option<PathBuf>, Failure> {
+    fn inventory_file(global: &Global, without: Without) -> Result<Option<PathBuf>, Failure> {
         if let Some(file) = given(global.inventory.as_ref()).map(PathBuf::from) {
             return Ok(Some(if file.is_dir() { file.join(DEFAULT_INVENTORY) } else { file }));
         }
@@ -208,10 +243,7 @@ impl Site {
         if given(global.endpoint.as_ref()).is_some() {
             return Ok(None);
         }
-        Err(Failure::configuration(format!("there is no {DEFAULT_INVENTORY} here")).hint(
-            "name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and \
-             --broker-key",
-        ))
+        Err(Failure::configuration(format!("there is no {DEFAULT_INVENTORY} here")).hint(without.hint()))
     }
 
     /// A worker's merged data in this host's inventory; warnings about its files are told. Errors: a file of it cannot be
@@ -277,8 +309,8 @@ impl Site {
     /// The inventory. Errors: there is none.
     pub fn inventory(&self) -> Result<&Arc<Inventory>, Failure> {
         self.inventory.as_ref().ok_or_else(|| {
-            Failure::configuration("this needs an inventory")
-                .hint("name one with -i FILE, or run in a folder with inventory.yaml")
+            Failure::configuration(format!("this needs an inventory, and there is no {DEFAULT_INVENTORY} here"))
+                .hint(Without::Nothing.hint())
         })
     }
 
@@ -318,6 +350,7 @@ impl Site {
     /// they would come before the key in the inventory.
     pub fn start_broker(&self) -> Result<BrokerHandle, Failure> {
         let endpoint = self.endpoint()?;
+        self.check_given_key()?;
         let admission = match &self.inventory {
             Some(inventory) if inventory.broker.ip_allowlist != ["*"] => {
                 let entries = &inventory.broker.ip_allowlist;

@@ -60,7 +60,7 @@ impl Site {
                 | LinkError::Unresolvable { .. }
                 | LinkError::Bind { .. }
         );
-        let failure = Failure::configuration(error);
+        let failure = Failure::configuration(&error).advised(error.advice());
         if of_value { failure.hint(format!("the endpoint is from {}", self.endpoint_source())) } else { failure }
     }
 
@@ -74,17 +74,17 @@ impl Site {
     }
 
     /// What is wrong with the name of this client, and how it was given.
-    pub(super) fn of_name(&self, error: impl std::fmt::Display) -> Failure {
+    pub(super) fn of_name(&self, failure: Failure) -> Failure {
         match &self.name {
-            Some(_) => Failure::configuration(format!("{}: {error}", self.names.name)),
-            None => Failure::configuration(error),
+            Some(_) => failure.of(self.names.name),
+            None => failure,
         }
     }
 }
 
 /// An inventory that cannot be loaded. Who named a file that is not there is told how it was named.
 pub(super) fn not_loaded(global: &Global, error: &InventoryError) -> Failure {
-    let failure = Failure::configuration(error);
+    let failure = Failure::inventory(error);
     if !matches!(error, InventoryError::NoSuchFile { .. } | InventoryError::NotAFile { .. }) {
         return failure;
     }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Site;
+use super::client::no_name;
 use super::folder_lock::{FolderLock, lock_folder};
 use crate::exit::Failure;
 use crate::services::{self, ServiceProblem, WrongSetting};
@@ -56,19 +57,18 @@ impl Site {
     pub fn start_worker(&self, name: &str, data: &Value) -> Result<SiteWorker, Failure> {
         let service = services::build(data, self.directories.base_dir()).map_err(|problem| match problem {
             ServiceProblem::Setting(setting) => self.wrong(name, data, setting),
-            problem => Failure::configuration(format!("worker {name}: {problem}")),
+            problem => Failure::configuration(&problem).advised(problem.advice()).of(format!("worker {name}")),
         })?;
         self.start_worker_with(name, data, service)
     }
 
     /// Starts a worker with a service that is at hand.
     pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<SiteWorker, Failure> {
-        let identity = Identity::parse(name).map_err(Failure::configuration)?;
+        let identity = Identity::parse(name).map_err(no_name)?;
         let (folder, lock) = self.take_worker(name)?;
         let lock = lock.ok_or_else(|| {
-            Failure::configuration(format!(
-                "worker {name}: another process here runs it already: stop that one, or give this one another name"
-            ))
+            Failure::configuration(format!("worker {name}: another process here runs it already"))
+                .hint("stop that one, or give this one another name")
         })?;
         let mut config = WorkerConfig::new(identity, service.name().clone());
         let number = |key, max| number(data, key, max).map_err(|wrong| self.wrong(name, data, wrong));
@@ -143,7 +143,7 @@ impl Site {
 
     /// The folder of a worker, and its lock unless another process has it.
     pub fn take_worker(&self, name: &str) -> Result<(PathBuf, Option<FolderLock>), Failure> {
-        let folder = self.directories.worker(name).map_err(Failure::configuration)?;
+        let folder = self.directories.worker(name).map_err(|error| Failure::inventory(&error))?;
         let lock = lock_folder(&folder).map_err(|error| {
             Failure::configuration(format!("worker {name}: cannot use {}: {error}", folder.display()))
         })?;

@@ -5,13 +5,35 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{FABRIC, Lab, eventually};
+use crate::support::{FABRIC, Lab, Role, eventually};
 
 /// Submits a job that would take a minute, and waits until it runs.
 fn long_job(lab: &Lab) -> String {
     let id = lab.run(&["run", "filesharing", "echo", "sleep:=60", "--nowait"]).stdout.trim().to_owned();
     assert!(!id.is_empty());
     id
+}
+
+/// Starts a command that waits for a job of a minute, and waits until the job runs.
+fn job_of_another_command(lab: &Lab) -> (Role, String) {
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    (run, id)
+}
+
+/// A broker and a worker in processes of their own: what happens to one does not happen to the other.
+fn apart() -> (Lab, Role, Role) {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    let worker = worker(&lab);
+    (lab, broker, worker)
+}
+
+fn worker(lab: &Lab) -> Role {
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    worker
 }
 
 #[test]
@@ -40,6 +62,20 @@ fn a_job_is_cancelled_on_its_workers_and_says_so_ever_after() {
 }
 
 #[test]
+fn whoever_cancels_is_named_by_the_system_where_no_variable_does() {
+    let (lab, _up) = Lab::up();
+    let id = long_job(&lab);
+    let mut command = lab.command(&["cancel", &id]);
+    command.env("USER", "").env_remove("LOGNAME");
+    let ended = Role::spawn(command).end();
+    let uid = rustix::process::getuid().as_raw();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let of_uid = users.lines().find(|line| line.split(':').nth(2) == Some(uid.to_string().as_str()));
+    let user = of_uid.and_then(|line| line.split(':').next()).map_or(format!("uid {uid}"), str::to_owned);
+    assert!(ended.stdout.contains(&format!("cancelled by {user}@")), "{ended:?}");
+}
+
+#[test]
 fn what_cannot_be_cancelled_says_why() {
     let (lab, _up) = Lab::up();
     let unknown = lab.run(&["cancel", "nope"]);
@@ -54,9 +90,7 @@ fn what_cannot_be_cancelled_says_why() {
 #[test]
 fn a_job_that_another_command_waits_for_is_cancelled_and_that_command_is_told() {
     let (lab, _up) = Lab::up();
-    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
-    run.told_on_stderr("starting");
-    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    let (run, id) = job_of_another_command(&lab);
     let ended = lab.run(&["cancel", &id, "--reason", "not now"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let run = run.end();
@@ -79,8 +113,10 @@ fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
     let worker = told["workers"]["filesharing-worker-1"].as_str().expect("it is named");
     assert!(worker.contains("was not told"), "{worker}");
     let pending = told["pending"].as_str().expect("it is pending");
-    assert!(pending.contains("no broker was reached; it is written down"), "{pending}");
-    assert_eq!((&told["error"], &told["exit_code"]), (&told["pending"], &json!(4)), "{told}");
+    assert!(pending.contains("no broker was reached: it is written down"), "{pending}");
+    assert!(ended.stderr.ends_with(&format!("error: {pending}\n")), "{ended:?}");
+    let (error, hint) = (told["error"].as_str().expect("a text"), told["hint"].as_str().expect("a text"));
+    assert_eq!((format!("{error}: {hint}").as_str(), &told["exit_code"]), (pending, &json!(4)), "{told}");
     assert_eq!(lab.json(&["jobs", "--json", "--offline"])[0]["status"], "CANCELLING");
     let text = lab.run(&["cancel", &id, "--wait", "10ms"]);
     assert!(text.stderr.contains("worker filesharing-worker-1: "), "{text:?}");
@@ -92,10 +128,7 @@ fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
 
 #[test]
 fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
-    let lab = Lab::new(FABRIC);
-    let _broker = lab.start(&["broker"]);
-    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
-    worker.ready("worker filesharing-worker-1");
+    let (lab, _broker, worker) = apart();
     let id = long_job(&lab);
     worker.signal(Signal::STOP);
     let ended = lab.run(&["cancel", &id, "--wait", "1s", "--json"]);
@@ -113,13 +146,8 @@ fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
 
 #[test]
 fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_the_job() {
-    let lab = Lab::new(FABRIC);
-    let _broker = lab.start(&["broker"]);
-    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
-    worker.ready("worker filesharing-worker-1");
-    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
-    run.told_on_stderr("starting");
-    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    let (lab, _broker, worker) = apart();
+    let (run, id) = job_of_another_command(&lab);
     worker.signal(Signal::STOP);
     let ended = lab.run(&["cancel", &id, "--wait", "1s"]);
     worker.signal(Signal::CONT);
@@ -134,13 +162,8 @@ fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_
 
 #[test]
 fn a_worker_that_is_away_is_not_said_to_be_told_where_another_command_waits_for_the_job() {
-    let lab = Lab::new(FABRIC);
-    let _broker = lab.start(&["broker"]);
-    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
-    worker.ready("worker filesharing-worker-1");
-    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60"]);
-    run.told_on_stderr("starting");
-    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
+    let (lab, _broker, worker) = apart();
+    let (run, id) = job_of_another_command(&lab);
     worker.signal(Signal::KILL);
     worker.end();
     eventually("the broker has seen it go", || lab.json(&["workers", "--json"]) == json!([]));
@@ -198,8 +221,7 @@ fn a_job_that_nobody_ever_had_ends_at_once_and_never_runs() {
             row["uuid"].as_str().expect("an id").to_owned()
         })
         .collect();
-    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
-    worker.ready("worker filesharing-worker-1");
+    let _worker = worker(&lab);
     for id in ids {
         assert_eq!(lab.run(&["jobs", &id, "--json"]).json()["status"], "CANCELLED");
         let remote = lab.run(&["run", "filesharing", "job_details", &format!("uuid={id}"), "--json"]);
@@ -240,8 +262,7 @@ fn to_cancel_a_job_sends_no_other_one() {
     let _broker = lab.start(&["broker"]);
     let waiting = ["run", "filesharing", "echo", "--nowait", "--wait-for-workers"];
     let ids: Vec<String> = (0..2).map(|_| lab.run(&waiting).stdout.trim().to_owned()).collect();
-    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
-    worker.ready("worker filesharing-worker-1");
+    let _worker = worker(&lab);
     let ended = lab.run(&["cancel", &ids[0], "--wait", "3s"]);
     assert!(ended.stdout.contains("cancelled by "), "{ended:?}");
     let state = |id: &str| {

@@ -78,6 +78,8 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             .map(|typed| (typed, 5, nowhere, Some("norfab init")))
             .to_vec();
     check_all(&Lab::empty(), &rows);
+    let up: Row<'_> = (&["up", "--endpoint", "tcp://127.0.0.1:1"], 5, nowhere, Some("norfab init"));
+    check_all(&Lab::empty(), &[up]);
 
     // A folder that is there, none that can be made, and a command line that is none.
     let lab = Lab::new(FABRIC);
@@ -90,31 +92,57 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
         &lab,
         &[
             (&["workers", "--nope"], 2, "unexpected argument '--nope'", Some("")),
-            (&["run", "s"], 2, "required arguments were not provided: <TASK>", Some("norfab run")),
+            (&["run", "s"], 2, "required arguments were not provided: <TASK>", Some("'norfab run -h' shows")),
+            (&["jobs", "prune", "--keep"], 2, "a value is required for '--keep", Some("'norfab jobs prune -h' shows")),
+            (&["run", "s", "t", "--timeout", "soon"], 2, "is no time: write", Some("'norfab run -h' shows")),
+            (&["nonsense"], 2, "unrecognized subcommand", Some("'norfab -h' lists the commands")),
             (&["run", "s", "t", "word"], 2, "argument 'word'", Some("key=text")),
             (&["run", "s", "t", "url:=nf://a"], 2, "not JSON", Some("url=nf://a")),
             (&["run", "s", "t", "-w", ""], 2, "--workers names nobody", Some("any, all")),
             (&["run", "s", "t", "--answer", "yes"], 2, "--answer is not JSON", Some("quotes")),
             (&["mmi", "mmi.service.broker", "t", "word"], 2, "argument 'word'", Some("key=text")),
-            (&["files", "get", "a"], 2, "'a'", None),
+            (&["files", "get", "a"], 2, "'a' is no file URL", Some("write nf://PATH")),
             (&["files", "get", "nf://"], 2, "names no file", Some("nf://PATH")),
             (&["files", "list"], 2, "files are listed by their service", Some("list_files")),
-            (&["jobs", ""], 2, "", None),
+            (&["jobs", ""], 2, "job id is empty", Some("norfab jobs")),
             (&["jobs", "--offline", "prune"], 2, "do not go with 'prune'", None),
             (&["jobs", "--last", "5", "export"], 2, "do not go with 'prune'", None),
             (&["jobs", "--wait", "2s", "prune"], 2, "do not go with 'prune'", None),
             (&["run", "mmi.service.broker", "get_stats"], 2, "is the broker itself", Some("norfab mmi")),
             (&["tasks", "sid.service.broker"], 2, "is the broker itself", Some("norfab mmi")),
             (&["jobs", NO_JOB, "--answer", "yes"], 2, "--answer is not JSON", Some("quotes")),
-            (&["cancel", ""], 2, "", None),
+            (&["cancel", ""], 2, "job id is empty", Some("norfab jobs")),
+            (&["run", "", "t"], 2, "service name is empty", Some("norfab workers")),
+            (&["run", "s", ""], 2, "task name is empty", Some("norfab tasks s")),
+            (&["mmi", "", "t"], 2, "service name is empty", Some("mmi.service.broker")),
+            (&["workers", "--name", "../x"], 5, "cannot be the name of a folder: it has a slash", Some("use letters")),
+            (&["jobs", "--name", "a\tb"], 5, "cannot be the name of a folder", Some("use letters, digits and dashes")),
+            (
+                &["worker", "../x", "--service", "filesharing", "--broker-key", "none"],
+                5,
+                "no worker could be started: \"../x\" cannot be the name of a folder",
+                Some("use letters"),
+            ),
+            (
+                &["workers", "--endpoint", "nope", "--broker-key", "none"],
+                5,
+                "malformed endpoint",
+                Some("write tcp://HOST:PORT"),
+            ),
             (&["jobs", NO_JOB], 1, "is not known here", Some("norfab jobs")),
             (&["jobs", "export", "inventory.yaml"], 5, "is there already", Some("--force")),
-            (&["workers", "--broker-key", "short"], 5, "--broker-key: \"short\" is not a CURVE key", None),
+            (
+                &["workers", "--broker-key", "short"],
+                5,
+                "--broker-key: \"short\" is not a CURVE key",
+                Some("norfab broker-key"),
+            ),
+            (&["broker", "--broker-key", "short"], 5, "\"short\" is not a CURVE key", Some("norfab broker-key")),
             (
                 &["worker", "w", "--service", "nope", "--broker-key", "none"],
                 5,
                 "no worker could be started: worker w: service 'nope' is not built into",
-                None,
+                Some("Python NorFab"),
             ),
             (&["inventory", "ghost"], 5, "nothing is known of worker 'ghost'", Some("inventory.yaml")),
             (&["broker-key", "--broker-key", "none"], 5, "--broker-key none says", Some("without it")),
@@ -168,11 +196,12 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["mmi", "nope", "get_status"], 1, "the broker has no service 'nope'", Some("mmi.service.broker")),
             (&["mmi", "mmi.service.broker", "nope"], 1, "nope", Some("show_workers")),
             (&["files", "get", "nf://nope"], 1, "nf://nope", None),
-            (&["tasks", "nope"], 1, nobody, Some("norfab workers")),
+            (&["tasks", "nope"], 1, "service 'nope' has no worker that is registered", Some("norfab workers")),
+            (&["tasks", "filesharing", "--worker", "g*"], 1, "has no worker g* that", Some("have no meaning in them")),
             (&["tasks", "filesharing", "nope"], 1, "nope", None),
             (&["cancel", NO_JOB], 1, "is not known here", Some("norfab jobs")),
             (&["inventory", "ghost", "--remote"], 5, "nothing is known of worker 'ghost'", Some("broker's host")),
-            (&["worker", "filesharing-worker-1"], 5, "no worker could be started", None),
+            (&["worker", "filesharing-worker-1"], 5, "no worker could be started", Some("stop that one")),
         ],
     );
 
@@ -180,6 +209,12 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
         let Some(name) = command.split_whitespace().next() else { break };
         assert!(name == "help" || commands.contains(&name), "nothing checks {name}");
     }
+}
+
+#[test]
+fn whoever_wanted_json_however_wrongly_gets_it() {
+    let ended = Lab::empty().run(&["jobs", "--json=yes"]);
+    check(&["jobs", "--json=yes"], &ended, 2, "unexpected value 'yes' for '--json'", Some("'norfab jobs -h' shows"));
 }
 
 #[test]

@@ -43,6 +43,42 @@ fn every_command_has_help_with_its_own_options_first() {
     }
 }
 
+/// The options of a command itself, as its help lists them: `-t, --timeout`.
+fn own_options(help: &str) -> Vec<String> {
+    let own = help.split("\nOptions:\n").nth(1).unwrap_or_default();
+    let own = own.split("\nOptions of all commands:").next().unwrap_or_default();
+    let options = own.lines().map(str::trim).filter(|line| line.starts_with('-'));
+    let names =
+        options.map(|line| line.split([' ', '=', '[']).take_while(|word| word.starts_with('-')).collect::<Vec<_>>());
+    names.map(|names| names.join(" ")).filter(|names| !names.contains("--help")).collect()
+}
+
+#[test]
+fn the_page_of_a_command_has_each_of_its_options_with_the_short_name() {
+    let lab = Lab::empty();
+    let pages = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands");
+    let mut seen = 0;
+    for page in pages.read_dir().expect("a folder") {
+        let page = page.expect("an entry").path();
+        let name = page.file_stem().expect("a name").to_string_lossy().into_owned();
+        let command: Vec<&str> = match name.as_str() {
+            "README" => continue,
+            "files" => vec!["files", "get"],
+            "broker-key" => vec!["broker-key"],
+            name => name.split('-').collect(),
+        };
+        let text = std::fs::read_to_string(&page).expect("a text");
+        let help = lab.run(&[&command[..], &["-h"]].concat());
+        assert_eq!(help.code, Some(0), "{name}: {help:?}");
+        for option in own_options(&help.stdout) {
+            let shown = option.replace(", ", "`, `");
+            assert!(text.contains(&format!("`{shown}")), "{name}.md does not have {option}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 15, "{seen} options");
+}
+
 #[test]
 fn help_lists_no_options_of_a_fabric_where_none_is_looked_at() {
     let lab = Lab::empty();
@@ -76,10 +112,19 @@ fn a_wrong_command_line_ends_with_2_on_standard_error() {
 #[test]
 fn without_an_inventory_every_command_says_what_to_do() {
     let lab = Lab::empty();
+    let told = |arguments: &[&str]| {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{arguments:?}: {ended:?}");
+        ended.stderr
+    };
+    // Where the broker is helps none of these.
+    for command in ["up", "broker-key"] {
+        allow_duplicates! { assert_snapshot!(told(&[command]), @"error: there is no inventory.yaml here: name one with -i FILE, or make a new environment with 'norfab init DIR'") }
+    }
+    assert_snapshot!(told(&["broker"]), @"error: there is no inventory.yaml here: name one with -i FILE, make a new environment with 'norfab init DIR', or say where to listen with --endpoint");
+    assert_snapshot!(told(&["up", "--endpoint", "tcp://127.0.0.1:1"]), @"error: this needs an inventory, and there is no inventory.yaml here: name one with -i FILE, or make a new environment with 'norfab init DIR'");
     for arguments in [
-        &["up"][..],
-        &["broker"],
-        &["worker", "w1"],
+        &["worker", "w1"][..],
         &["run", "s", "t"],
         &["mmi", "s", "t"],
         &["files", "get", "nf://a"],
@@ -91,12 +136,8 @@ fn without_an_inventory_every_command_says_what_to_do() {
         &["workers"],
         &["tasks", "s"],
         &["inventory"],
-        &["broker-key"],
     ] {
-        let ended = lab.run(arguments);
-        assert_eq!(ended.code, Some(5), "{arguments:?}: {ended:?}");
-        assert_eq!(ended.stdout, "");
-        allow_duplicates! { assert_snapshot!(ended.stderr, @"error: there is no inventory.yaml here: name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and --broker-key") }
+        allow_duplicates! { assert_snapshot!(told(arguments), @"error: there is no inventory.yaml here: name one with -i FILE, make a new environment with 'norfab init DIR', or name the broker with --endpoint and --broker-key") }
     }
     assert_eq!(lab.names("."), Vec::<String>::new(), "nothing was made");
 }

@@ -28,7 +28,8 @@ fn jobs_are_listed_the_newest_first_and_shown_one_by_one() {
     assert_eq!(one["events"][0]["message"], "starting");
     assert_eq!(one["results"]["filesharing-worker-1"]["failed"], false);
     let failed = lab.run(&["jobs", second["uuid"].as_str().expect("an id")]);
-    assert_eq!((failed.code, failed.stderr.as_str()), (Some(1), ""));
+    let id = second["uuid"].as_str().expect("an id");
+    assert_eq!((failed.code, failed.stderr), (Some(1), format!("error: job {id}: a worker failed\n")));
     assert!(failed.stdout.contains("filesharing.echo starting"), "{}", failed.stdout);
 }
 
@@ -82,13 +83,33 @@ fn a_job_that_nobody_waited_for_is_found_later() {
     eventually("the job runs", || marker.exists());
     let unfinished = lab.run(&["jobs", id, "--wait", "1s", "--json"]);
     assert_eq!(unfinished.code, Some(4), "{unfinished:?}");
-    assert_eq!(unfinished.stderr, format!("warning: job {id} has not ended: --wait TIME waits for it longer\n"));
+    assert_eq!(unfinished.stderr, format!("error: job {id} has not ended: --wait TIME waits for it longer\n"));
     assert_eq!(unfinished.json()["results"], json!({}));
     std::fs::remove_file(&marker).expect("it is there");
     let job = lab.json(&["jobs", id, "--wait", "1m", "--json"]);
     assert_eq!(job["results"]["filesharing-worker-1"]["result"]["stdout"], "released\n", "{job}");
     let document = lab.json(&["run", "filesharing", "echo", "--nowait", "--json"]);
     assert_eq!((&document["service"], &document["task"]), (&json!("filesharing"), &json!("echo")));
+}
+
+#[test]
+fn a_job_that_nobody_can_be_asked_about_is_an_error_that_says_why() {
+    let (lab, up) = Lab::up();
+    let marker = lab.path("held");
+    let submitted = lab.run(&["run", "filesharing", "run_shell_cmd", &held_by(&marker), "--nowait"]);
+    let id = submitted.stdout.trim();
+    eventually("the job runs", || marker.exists());
+    up.signal(rustix::process::Signal::KILL);
+    up.end();
+    std::fs::remove_file(&marker).expect("it is there");
+    let ended = lab.run(&["jobs", id, "--json"]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+    let (document, begin) =
+        (ended.json(), format!("job {id} has not ended as far as is known here: no broker answers"));
+    let text = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
+    assert!(text("error").starts_with(&begin) && text("hint").starts_with("start it there"), "{document}");
+    assert_eq!(ended.stderr, format!("error: {}: {}\n", text("error"), text("hint")));
+    assert_eq!(document["exit_code"], 4);
 }
 
 #[test]

@@ -1,9 +1,14 @@
 //! What the broker and services tell of themselves: `workers`, `tasks`, `mmi`, `inventory`, `broker-key`.
 
+use std::time::{Duration, Instant};
+
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 use crate::support::{FABRIC, Lab};
+
+/// Longest that a command may take that waits for nobody; one that waits takes eight seconds.
+const AT_ONCE: Duration = Duration::from_secs(6);
 
 #[test]
 fn workers_are_a_table_or_a_document() {
@@ -24,6 +29,28 @@ fn workers_are_a_table_or_a_document() {
         (Some(0), "", "service 'nope' has no workers: 'norfab workers' shows those of all services\n")
     );
     assert_eq!(lab.json(&["workers", "--json", "--service", "nope"]), json!([]));
+}
+
+#[test]
+fn tasks_of_a_service_or_worker_that_nobody_knows_are_not_waited_for_unless_that_is_wanted() {
+    let lab = Lab::new(FABRIC);
+    // A broker that has just begun is one on which a job would wait.
+    let _broker = lab.start(&["broker"]);
+    let told = |arguments: &[&str]| {
+        let began = Instant::now();
+        let ended = lab.run(&[&["tasks"], arguments].concat());
+        assert!(began.elapsed() < AT_ONCE, "{arguments:?} took {:?}", began.elapsed());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{arguments:?}: {ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(told(&["filesharing"]), @"error: service 'filesharing' has no worker that is registered: nobody is registered, 'norfab workers' shows when somebody is; --wait-for-workers waits for who is to come");
+    let waits = lab.spawn(&["tasks", "filesharing", "--wait-for-workers"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let ended = waits.end();
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    assert_snapshot!(told(&["nope"]), @"error: service 'nope' has no worker that is registered: services that have are filesharing, see 'norfab workers'; --wait-for-workers waits for who is to come");
+    assert_snapshot!(told(&["filesharing", "--worker", "ghost"]), @"error: service 'filesharing' has no worker ghost that is registered: those that are registered are filesharing-worker-1; --wait-for-workers waits for who is to come");
 }
 
 #[test]
@@ -52,7 +79,7 @@ fn tasks_are_listed_and_one_task_is_shown_with_its_arguments() {
     assert!(unknown.stderr.contains("nope"), "{}", unknown.stderr);
     let nobody = lab.run(&["tasks", "nope"]);
     assert_eq!(nobody.code, Some(1));
-    assert_snapshot!(nobody.stderr, @"error: service 'nope' has no worker that can be reached: 'norfab workers' shows those that are registered");
+    assert_snapshot!(nobody.stderr, @"error: service 'nope' has no worker that is registered: services that have are filesharing, see 'norfab workers'; --wait-for-workers waits for who is to come");
 }
 
 #[test]

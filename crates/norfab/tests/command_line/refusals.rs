@@ -107,6 +107,21 @@ fn a_broker_of_this_inventory_that_never_ran_is_to_be_started() {
 }
 
 #[test]
+fn a_broker_that_is_frozen_is_not_said_to_refuse_a_key() {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    lab.registered(&[]);
+    broker.signal(Signal::STOP);
+    let worker = lab.spawn(&["worker", "w1", "--service", "filesharing"]);
+    worker.told_on_stderr("no answer from the broker at ");
+    let told = worker.stderr();
+    assert!(told.contains("it may be frozen or overloaded"), "{told}");
+    assert!(!told.contains("fingerprint") && !told.contains("refused"), "{told}");
+    broker.signal(Signal::CONT);
+    worker.ready("worker w1");
+}
+
+#[test]
 fn an_address_that_is_not_admitted_gets_no_advice_about_keys() {
     let lab = Lab::new(&FABRIC.replace("127.0.0.1:*\"", "127.0.0.1:*\"\n  ip_allowlist: ['192.0.2.1']"));
     let _broker = lab.start(&["broker"]);
@@ -198,7 +213,7 @@ fn what_cannot_be_a_key_an_endpoint_or_a_name_is_configuration() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{arguments:?}: {ended:?}");
         lab.redacted(&ended.stderr)
     };
-    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "short"]), @r#"error: --broker-key: "short" is not a CURVE key: 40 characters of Z85 are needed, these are 5 bytes"#);
+    assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1", "--broker-key", "short"]), @r#"error: --broker-key: "short" is not a CURVE key: 40 characters of Z85 are needed, these are 5 bytes: give what 'norfab broker-key' prints on the broker's host"#);
     assert_snapshot!(of(&["--endpoint", "127.0.0.1:1", "--broker-key", "none"]), @r#"error: malformed endpoint "127.0.0.1:1": it starts neither with tcp:// nor with ipc://; write tcp://HOST:PORT, tcp://[IPV6]:PORT, tcp://*:PORT or ipc://PATH: the endpoint is from --endpoint"#);
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:*", "--broker-key", "none"]), @"error: the broker at tcp://127.0.0.1:* takes whatever port is free: give the one that it printed with --endpoint");
     assert_snapshot!(of(&["--endpoint", "tcp://127.0.0.1:1"]), @"error: the broker's public key is not known: give what 'norfab broker-key' prints on its host with --broker-key KEY, or '--broker-key none' if it does not encrypt");

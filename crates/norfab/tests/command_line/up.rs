@@ -72,6 +72,34 @@ workers:
 }
 
 #[test]
+fn workers_that_cannot_start_have_a_line_of_json_too() {
+    let lab = Lab::new(&format!("{FABRIC}  ghost: [{{service: nope}}]\n  lost: [missing.yaml]\n"));
+    lab.write(
+        "inventory.yaml",
+        lab.read("inventory.yaml").replace("broker: true", "broker: true\n  workers: [ghost, lost]"),
+    );
+    let up = lab.spawn(&["up", "--json"]);
+    let ready = |line: &str| line.contains("\"ready\":\"worker\"");
+    up.line(ready);
+    let ended = up.stop(Signal::TERM);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines: Vec<Value> = ended.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let of = |name: &str| lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{ended:?}"));
+    for (name, error, hint) in [
+        ("ghost", "service 'nope' is not built into", "Python NorFab"),
+        ("lost", "no such file", "create it or correct"),
+    ] {
+        let line = of(name);
+        assert_eq!(line["failed"], "worker", "{line}");
+        let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
+        assert!(text("error").starts_with(&format!("worker {name}: ")) && text("error").contains(error), "{line}");
+        assert!(text("hint").starts_with("start this") || text("hint").contains(hint), "{line}");
+        assert!(!text("error").contains(hint), "{line}");
+        assert!(ended.stderr.contains(&format!("error: {}: {}", text("error"), text("hint"))), "{ended:?}");
+    }
+}
+
+#[test]
 fn why_a_worker_cannot_start_is_told_however_quiet_the_log_is() {
     let lab = Lab::new(&format!(
         "{FABRIC}  ghost: [{{service: nope}}]\nlogging: {{handlers: {{terminal: {{level: CRITICAL}}}}}}\n"
@@ -196,6 +224,27 @@ fn a_broker_alone_serves_until_it_is_stopped() {
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{signal:?}");
         allow_duplicates! { assert_snapshot!(lab.redacted(&ended.stdout), @"ready: broker NFPBroker [endpoint]") }
     }
+}
+
+#[test]
+fn a_broker_takes_no_key_but_its_own() {
+    let lab = Lab::new(FABRIC);
+    let other = Lab::new(FABRIC).json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    for command in ["broker", "up"] {
+        let ended = lab.run(&[command, "--broker-key", &other]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        assert!(ended.stderr.contains("--broker-key is not the key of the broker that starts here"), "{ended:?}");
+        assert!(ended.stderr.contains("from its first start on: leave --broker-key out here"), "{ended:?}");
+        assert!(!lab.path("__norfab__/files/broker").exists(), "no keys were made");
+    }
+    let own = lab.json(&["broker-key", "--json"])["public_key"].as_str().expect("a key").to_owned();
+    let mut command = lab.command(&["broker"]);
+    command.env("NORFAB_BROKER_KEY", &other);
+    let ended = crate::support::Role::spawn(command).end();
+    assert!(ended.stderr.contains("leave NORFAB_BROKER_KEY out here; 'norfab broker-key' shows"), "{ended:?}");
+    // A variable for the commands of this host does no harm.
+    let broker = lab.start(&["broker", "--broker-key", &own]);
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
 }
 
 #[test]

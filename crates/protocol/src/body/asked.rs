@@ -24,6 +24,10 @@ pub struct StateReply {
     /// Ours, for refusals: another worker, or this one later, may take the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<bool>,
+    /// Ours, where a refusal says `retry`: the last turn of the job that this worker refused ([`super::Posting::turn`]). It takes no
+    /// POST of this turn or an earlier one any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
     /// Ours, in the 404 that answers [`JobsAsked`]: those of its jobs that the worker knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Vec<JobId>>,

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::memory::Posted;
 use super::{Broker, BrokerOutput, Dispatch, EVERY_SERVICE, Outgoing, Purpose};
 use crate::body::{self, CANCELLED_WORD, CancelBody, Dispatched, FABRIC_VERSION, Refused};
 use crate::frame::Status;
@@ -125,7 +126,9 @@ impl Broker {
         match request.command {
             ClientCommand::Post => {
                 let first = self.undispatched.remove(&client, &request.job) || poster.first;
-                self.remembered.insert(&client, &request.job, &reached, first);
+                let moves = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;
+                let posted = Posted { first, moves, turn: poster.turn };
+                self.remembered.insert(&client, &request.job, &reached, posted);
             }
             ClientCommand::Get | ClientCommand::Delete => {}
             ClientCommand::Put | ClientCommand::Open | ClientCommand::Disconnect | ClientCommand::Mmi => return,

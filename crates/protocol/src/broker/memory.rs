@@ -19,12 +19,28 @@ pub(super) struct JobMemory {
     workers: usize,
 }
 
+/// How a job was posted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Posted {
+    /// No other broker had a POST of it before.
+    pub(super) first: bool,
+    /// As in [`Remembered`].
+    pub(super) moves: bool,
+    /// As in [`Remembered`].
+    pub(super) turn: u32,
+}
+
 #[derive(Debug)]
 struct Remembered {
     number: u64,
     /// Where a repeated POST goes.
     workers: Box<[Identity]>,
-    /// It was posted more than once to its workers: one that refuses it may have another POST before it still.
+    /// It is for any worker: one that refuses it is none of its workers.
+    moves: bool,
+    /// The latest turn in which it was posted: [`crate::body::Posting::turn`].
+    turn: u32,
+    /// It was posted more than once to its workers: one that refuses it may have another POST before it still, unless it says that
+    /// it refuses that too.
     repeated: bool,
     /// Who refused it then: no repeated POST goes there, but a cancellation does.
     refused: Box<[Identity]>,
@@ -61,14 +77,15 @@ impl JobMemory {
         self.jobs.get(&(client.clone(), job.clone())).is_some_and(|remembered| remembered.whole)
     }
 
-    /// Remembers; the first choice of a job stays, and workers that its client named later are added. `first`: no other broker
-    /// had a POST of it before.
-    pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity], first: bool) {
+    /// Remembers; the first choice of a job stays, and workers that its client named later are added.
+    pub(super) fn insert(&mut self, client: &Identity, job: &JobId, workers: &[Identity], posted: Posted) {
+        let Posted { first, moves, turn } = posted;
         let key = (client.clone(), job.clone());
         if self.jobs_max == 0 {
             return;
         }
         if let Some(remembered) = self.jobs.get_mut(&key) {
+            remembered.turn = remembered.turn.max(turn);
             // Thousands may have it, and each repeated POST names them all.
             let known: HashSet<&Identity> = remembered.workers.iter().collect();
             remembered.repeated |= workers.iter().any(|worker| known.contains(worker));
@@ -81,7 +98,8 @@ impl JobMemory {
             self.workers += workers.len();
             self.order.insert(self.next, key.clone());
             let (number, workers, refused) = (self.next, workers.into(), Box::default());
-            self.jobs.insert(key, Remembered { number, workers, repeated: false, refused, whole: first });
+            let (repeated, whole) = (false, first);
+            self.jobs.insert(key, Remembered { number, workers, moves, turn, repeated, refused, whole });
             self.next += 1;
         }
         while self.order.len() > self.jobs_max
@@ -94,14 +112,23 @@ impl JobMemory {
         }
     }
 
-    /// A worker refused a job: it is not remembered as its worker any more; who else has it still does. `true`: it is known now that
-    /// nobody has it.
-    pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity) -> bool {
+    /// A worker refused a job for any: it is not remembered as its worker any more; who else has it still is. A job for certain
+    /// workers stays with them: its client, or the process that comes after it, has to hear of each. `turn`: this one and those before
+    /// are what it refuses, whatever comes yet. `true`: it is known now that nobody has the job.
+    pub(super) fn forget(&mut self, client: &Identity, job: &JobId, worker: &Identity, turn: Option<u32>) -> bool {
         let key = (client.clone(), job.clone());
-        let Some(remembered) = self.jobs.get_mut(&key) else { return false };
+        let Some(remembered) = self.jobs.get_mut(&key).filter(|remembered| remembered.moves) else { return false };
+        if turn.is_some_and(|turn| turn < remembered.turn) {
+            // Word of an earlier turn: the job may have come back to this worker since.
+            return false;
+        }
         let left: Box<[Identity]> = remembered.workers.iter().filter(|one| *one != worker).cloned().collect();
         self.workers -= remembered.workers.len() - left.len();
-        if remembered.repeated && left.len() < remembered.workers.len() && !remembered.refused.contains(worker) {
+        if turn.is_none()
+            && remembered.repeated
+            && left.len() < remembered.workers.len()
+            && !remembered.refused.contains(worker)
+        {
             self.workers += 1;
             remembered.refused = remembered.refused.iter().chain([worker]).cloned().collect();
         }
@@ -120,16 +147,18 @@ impl JobMemory {
 mod tests {
     use super::*;
 
+    const ANY: Posted = Posted { first: true, moves: true, turn: 0 };
+
     #[test]
     fn the_oldest_job_is_forgotten_first_and_the_first_choice_stays() {
         let name = |text: &str| Identity::parse(text).expect("a name");
         let job = |text: &str| JobId::parse(text).expect("a name");
         let mut memory = JobMemory::new(2);
-        memory.insert(&name("c"), &job("1"), &[name("a")], true);
-        memory.insert(&name("c"), &job("1"), &[name("a")], true);
-        memory.insert(&name("c"), &job("2"), &[name("a")], true);
+        memory.insert(&name("c"), &job("1"), &[name("a")], ANY);
+        memory.insert(&name("c"), &job("1"), &[name("a")], ANY);
+        memory.insert(&name("c"), &job("2"), &[name("a")], ANY);
         assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("a")][..]));
-        memory.insert(&name("c"), &job("3"), &[name("a")], true);
+        memory.insert(&name("c"), &job("3"), &[name("a")], ANY);
         assert_eq!(memory.get(&name("c"), &job("1")), None);
         assert!(memory.get(&name("c"), &job("2")).is_some());
     }
@@ -139,16 +168,39 @@ mod tests {
         let name = |text: &str| Identity::parse(text).expect("a name");
         let job = |text: &str| JobId::parse(text).expect("a name");
         let mut memory = JobMemory::new(2);
-        memory.insert(&name("c"), &job("1"), &[name("a"), name("b")], true);
-        memory.forget(&name("c"), &job("1"), &name("stranger"));
-        memory.forget(&name("c"), &job("1"), &name("a"));
+        memory.insert(&name("c"), &job("1"), &[name("a"), name("b")], ANY);
+        memory.forget(&name("c"), &job("1"), &name("stranger"), None);
+        memory.forget(&name("c"), &job("1"), &name("a"), None);
         assert_eq!(memory.get(&name("c"), &job("1")), Some(&[name("b")][..]));
-        memory.insert(&name("c"), &job("2"), &[name("a")], true);
+        memory.insert(&name("c"), &job("2"), &[name("a")], ANY);
         assert!(memory.is_whole(&name("c"), &job("2")));
-        assert!(memory.forget(&name("c"), &job("2"), &name("a")), "nobody has it");
+        assert!(memory.forget(&name("c"), &job("2"), &name("a"), None), "nobody has it");
         assert_eq!(memory.get(&name("c"), &job("2")), None);
-        memory.insert(&name("c"), &job("3"), &[name("a")], true);
+        memory.insert(&name("c"), &job("3"), &[name("a")], ANY);
         assert!(memory.get(&name("c"), &job("1")).is_some(), "there is room for two");
         assert_eq!((memory.order.len(), memory.workers), (2, 2));
+    }
+
+    #[test]
+    fn who_refuses_a_job_for_certain_workers_is_one_of_them_still() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = JobId::parse("1").expect("a name");
+        let mut memory = JobMemory::new(2);
+        memory.insert(&name("c"), &job, &[name("a"), name("b")], Posted { moves: false, ..ANY });
+        assert!(!memory.forget(&name("c"), &job, &name("a"), Some(0)));
+        assert_eq!(memory.get(&name("c"), &job), Some(&[name("a"), name("b")][..]));
+    }
+
+    #[test]
+    fn a_refusal_of_an_earlier_turn_says_nothing_of_where_the_job_is_now() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = JobId::parse("1").expect("a name");
+        let mut memory = JobMemory::new(2);
+        for turn in [0, 1] {
+            memory.insert(&name("c"), &job, &[name("a")], Posted { turn, ..ANY });
+        }
+        assert!(!memory.forget(&name("c"), &job, &name("a"), Some(0)));
+        assert_eq!(memory.get(&name("c"), &job), Some(&[name("a")][..]));
+        assert!(memory.forget(&name("c"), &job, &name("a"), Some(1)), "posted twice, and it takes neither");
     }
 }

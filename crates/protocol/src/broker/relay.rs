@@ -96,7 +96,8 @@ impl Broker {
         }
         if command == Command::Response && reply.status == Status::REFUSED {
             // It did not take the job: a repeated POST may go to another.
-            if self.remembered.forget(&reply.client, &reply.job, &worker) {
+            let turn = refused_turn(&reply.payload);
+            if self.remembered.forget(&reply.client, &reply.job, &worker, turn) {
                 self.undispatched.insert(&reply.client, &reply.job, ());
             }
         }
@@ -136,6 +137,16 @@ impl Broker {
             self.send(worker, withdrawn.encode(), Purpose::Dispatch);
         }
     }
+}
+
+/// Which turn of a job a worker refuses, where it is one that says so.
+fn refused_turn(payload: &[u8]) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Turn {
+        turn: Option<u32>,
+    }
+    let is_short = payload.len() <= body::CHECKED_BYTES_MAX;
+    serde_json::from_slice::<Turn>(payload).ok().filter(|_| is_short)?.turn
 }
 
 /// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.

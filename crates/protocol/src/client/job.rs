@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use super::asking::Around;
 use super::lost::Lost;
-use crate::body::{self, InputRequest};
+use crate::body::{self, InputRequest, Posting};
+use crate::broker::EVERY_SERVICE;
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId, ServiceName, TaskName};
 use crate::target::Target;
@@ -204,6 +205,8 @@ pub(super) struct Job {
     pub(super) posts_to: HashMap<Identity, (u32, Instant)>,
     /// How often a worker had too much to do for it, or stopped.
     pub(super) no_room: u32,
+    /// [`body::Posting::turn`]: later than every one that a worker is known to have refused.
+    pub(super) turn_of_posts: u32,
     /// Answers that were given and not confirmed, by question: for whom, and the body.
     pub(super) answers: BTreeMap<String, (Option<Identity>, Bytes)>,
     /// The answers are to be sent again.
@@ -255,6 +258,7 @@ impl Job {
             turn: Duration::ZERO,
             posts_to: HashMap::new(),
             no_room: 0,
+            turn_of_posts: 0,
             unanswered_rounds: 0,
             answers: BTreeMap::new(),
             resend_answers: false,
@@ -378,6 +382,20 @@ impl Job {
         Some(left)
     }
 
+    /// Whether one worker has it, and another one gets it where that one does not take it.
+    pub(super) fn moves(&self) -> bool {
+        self.request.target == Target::Any && self.request.service.as_str() != EVERY_SERVICE
+    }
+
+    /// The worker that was said to have it does not.
+    pub(super) fn is_with_nobody_known(&mut self) {
+        self.set_dispatched(None);
+        self.state = JobState::Submitting;
+        self.next_ask = None;
+        // The word on a question to that worker may come late. It is not the one on the next POST.
+        self.asked_around = true;
+    }
+
     /// The broker knows none of the workers that were asked.
     pub(super) fn note_all_absent(&mut self) {
         self.away = self.missing.iter().cloned().collect();
@@ -482,7 +500,8 @@ impl Job {
         let left = self.request.deadline.saturating_duration_since(now);
         // One that is sent at once says it with its time-out.
         let remaining = (left + SENT_AT_ONCE < self.request.timeout).then_some(left);
-        let body = body::posted_as(&self.request.body, remaining, again);
+        let posting = Posting { remaining, again, turn: self.turn_of_posts };
+        let body = body::posted_as(&self.request.body, posting);
         ClientMessage {
             command: ClientCommand::Post,
             service: self.request.service.clone(),

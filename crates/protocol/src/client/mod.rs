@@ -14,7 +14,7 @@ mod posting;
 mod replies;
 mod sizes;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -190,7 +190,8 @@ impl Client {
             self.set_timer(&id);
         }
         self.resend_answers();
-        let requests: Vec<ClientMessage> = self.management.values_mut().filter_map(Option::take).collect();
+        let mut requests: Vec<ClientMessage> = self.management.values_mut().filter_map(Option::take).collect();
+        requests.sort_unstable_by(|one, other| one.job.cmp(&other.job));
         for request in requests {
             self.send(request);
         }
@@ -365,6 +366,7 @@ impl Client {
         }
         self.post_waiting(now);
         self.ask_who_has(now);
+        self.ask_in_turn(now);
     }
 
     /// When [`Client::timeout`] is wanted next.
@@ -485,7 +487,7 @@ impl Client {
     }
 
     fn resend_answers(&mut self) {
-        let waiting: Vec<JobId> =
+        let waiting: BTreeSet<JobId> =
             self.jobs.iter().filter(|(_, job)| job.resend_answers).map(|(id, _)| id.clone()).collect();
         for id in waiting {
             let Some(job) = self.jobs.get_mut(&id) else { continue };

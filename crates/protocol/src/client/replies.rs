@@ -435,15 +435,18 @@ impl Client {
         if !job.expects(&worker) || job.has_completed(&worker) {
             return Ok(());
         }
+        let body: body::StateReply = body::decode("a refusal", payload)?;
+        if body.turn.is_some_and(|turn| turn < job.turn_of_posts) {
+            // Of a POST before the one that it may have now: the job has moved on since, and may be back here.
+            return Ok(());
+        }
         if job.cancel.is_some() {
             // It never had the job, or did not take it. That a question did not find it says nothing: a POST may have come after.
-            let body: body::StateReply = body::decode("a refusal", payload)?;
             if status != Status::NOT_FOUND || body.status == CANCELLED_WORD {
                 self.cancel_confirmed(now, id, &worker, Lost::Cancelled);
             }
             return Ok(());
         }
-        let body: body::StateReply = body::decode("a refusal", payload)?;
         if let Some(around) = &mut job.around
             && status == Status::NOT_FOUND
         {
@@ -461,22 +464,28 @@ impl Client {
             // these are answers to questions that left before the last POST.
             if status == Status::NOT_FOUND {
                 job.to_come.remove(&worker);
-                if job.may_post_to(&worker, now, self.config.post_again, self.config.get_max) {
+                if !job.may_post_to(&worker, now, self.config.post_again, self.config.get_max) {
+                    return Ok(());
+                }
+                if job.moves() {
+                    // It may have refused it and another one may have it by now, of which we or the process before did not hear. The
+                    // broker knows, or everyone is asked.
+                    job.is_with_nobody_known();
+                    self.post(now, id);
+                    self.progress(id);
+                } else {
                     let message = job.post_to(now, Target::list([&worker]), true);
                     self.send(message);
                 }
                 return Ok(());
             }
             let again = job.no_room;
-            if body.retry == Some(true) && job.request.target == Target::Any && again < NO_ROOM_MAX {
+            if body.retry == Some(true) && job.moves() && again < NO_ROOM_MAX {
                 // It stops, or has too much to do: another one may be free.
                 job.no_room += 1;
-                job.set_dispatched(None);
+                job.turn_of_posts = body.turn.unwrap_or(job.turn_of_posts).saturating_add(1);
+                job.is_with_nobody_known();
                 job.nobody_has_it = true;
-                // The word on a question to this worker may come late. It is not the one on the next POST.
-                job.asked_around = true;
-                job.state = JobState::Submitting;
-                job.next_ask = None;
                 job.next_post = Some(now + self.config.post_again / 10 * (again + 1));
                 self.set_timer(id);
                 self.progress(id);

@@ -27,6 +27,7 @@ impl Client {
             Size::new("workers seen", self.acquaintances.len(), acquaintances::SEEN_MAX),
             self.asking.size(),
             self.asking.denied_size(),
+            self.asking.known_size(jobs),
             Size::new("outputs", self.outputs.len(), 0),
         ]
         .into_iter()

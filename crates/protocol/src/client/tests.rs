@@ -8,6 +8,7 @@ use serde_json::json;
 mod asking;
 mod cancel;
 mod losses;
+mod turns;
 
 struct Bench {
     client: Client,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::output::{
-    Abandoned, Asked, Class, NewJob, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
+    Abandoned, Asked, Class, NewJob, Refusal, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
     WorkerToken,
 };
 use super::reply::result_payload;
@@ -22,6 +22,13 @@ use crate::name::{Identity, JobId};
 /// Requests up to this size are copied when they are kept.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
+impl Refusal {
+    /// Of a job that no worker may take.
+    fn for_good(reason: String) -> Self {
+        Self { reason, retry: false, turn: None }
+    }
+}
+
 impl Worker {
     pub(super) fn post(&mut self, now: Instant, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
@@ -31,12 +38,31 @@ impl Worker {
             return self.reply_taken(client, job);
         }
         if let Some(text) = self.withdrawn.get(&client, &job) {
-            let refusal = text.clone();
-            self.refuse_unknown(client, job, refusal, false);
+            let refusal = Refusal::for_good(text.clone());
+            self.refuse_unknown(client, job, refusal);
+            return;
+        }
+        let head: JobRequestHead = match body::decode("a job request", &body) {
+            Ok(head) => head,
+            Err(error) => {
+                self.refuse(client, job, Refusal::for_good(error.to_string()));
+                return;
+            }
+        };
+        let time_left = head.time_left();
+        // Others post a job once.
+        let turn = head.fabric.map(|_| head.turn);
+        let refused = self.refused.get(&client, &job).copied();
+        if refused.is_some_and(|refused| turn.is_some_and(|turn| turn <= refused)) {
+            // The first POST of this turn came when there was no room, and the client looks for another worker by now.
+            let reason = format!("worker {} refused the job before: post it with a later turn", self.config.identity);
+            self.refuse_unknown(client, job, Refusal { reason, retry: true, turn: refused });
             return;
         }
         if self.stopping {
-            self.refuse_unknown(client, job, format!("worker {} is stopping", self.config.identity), true);
+            let reason = format!("worker {} is stopping", self.config.identity);
+            let refusal = self.refusal_of_turn(&client, &job, reason, turn);
+            self.refuse_unknown(client, job, refusal);
             return;
         }
         if self.jobs.len() >= self.config.jobs_max || self.bytes + body.len() > self.config.jobs_bytes_max {
@@ -48,17 +74,10 @@ impl Worker {
                 self.config.jobs_max,
                 self.config.jobs_bytes_max
             );
-            self.refuse_unknown(client, job, reason, true);
+            let refusal = self.refusal_of_turn(&client, &job, reason, turn);
+            self.refuse_unknown(client, job, refusal);
             return;
         }
-        let head: JobRequestHead = match body::decode("a job request", &body) {
-            Ok(head) => head,
-            Err(error) => {
-                self.refuse(client, job, error.to_string(), false);
-                return;
-            }
-        };
-        let time_left = head.time_left();
         let JobRequestHead { task, timeout: asked_timeout, fabric, .. } = head;
         // A copy where it costs nothing: a short one may be cut from a block that it would keep in memory.
         let body = if body.len() <= COPIED_BYTES_MAX { Bytes::copy_from_slice(&body) } else { body };
@@ -75,6 +94,7 @@ impl Worker {
             abandoned: false,
             attempts: 0,
             fabric: fabric.is_some(),
+            turn,
             spoke: false,
         };
         self.bytes += body.len();
@@ -90,8 +110,16 @@ impl Worker {
     }
 
     /// Refuses a job that cannot be taken now, unless it was taken before: the answer to its repeated POST is its state.
-    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: String, retry: bool) {
-        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun { refusal, retry } });
+    fn refuse_unknown(&mut self, client: Identity, job: JobId, refusal: Refusal) {
+        self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun(refusal) });
+    }
+
+    /// For a job that cannot be taken now. No other POST of its turn is taken either: the client looks for another worker.
+    fn refusal_of_turn(&mut self, client: &Identity, job: &JobId, reason: String, turn: Option<u32>) -> Refusal {
+        if let Some(turn) = turn {
+            self.refused.replace(client, job, turn);
+        }
+        Refusal { reason, retry: true, turn }
     }
 
     /// The answer to a POST of a job that is here.
@@ -125,7 +153,7 @@ impl Worker {
         if active.phase != Phase::Storing {
             return;
         }
-        let client = active.client.clone();
+        let (client, turn) = (active.client.clone(), active.turn);
         let reserved = self.reserved.remove(&job);
         match outcome {
             Ok(()) => {
@@ -148,7 +176,8 @@ impl Worker {
                 self.forget(&job, reserved);
                 self.start_jobs(now);
                 let reason = format!("worker {} cannot store the job: {error}", self.config.identity);
-                self.refuse(client, job, reason, true);
+                let refusal = self.refusal_of_turn(&client, &job, reason, turn);
+                self.refuse(client, job, refusal);
             }
         }
     }
@@ -262,18 +291,9 @@ impl Worker {
     /// The answer to [`WorkerOutput::LookUp`]: those that are stored. The client is told which of them this worker knows. What became
     /// of each it asks by itself: a thousand results at once would be more than there is memory for.
     pub fn looked_up(&mut self, question: JobId, client: Identity, jobs: Vec<JobId>, stored: &HashSet<JobId>) {
-        let (identity, service) = (self.config.identity.clone(), self.config.service.clone());
         let is_known = |job: &JobId| self.jobs.contains_key(job) || stored.contains(job);
         let known: Vec<JobId> = jobs.into_iter().filter(is_known).collect();
-        let body = StateReply {
-            worker: identity,
-            uuid: question.clone(),
-            service,
-            status: NOT_FOUND_WORD.to_owned(),
-            error: None,
-            retry: None,
-            known: Some(known),
-        };
+        let body = StateReply { known: Some(known), ..self.state_reply(question.clone(), NOT_FOUND_WORD) };
         self.reply(client, question, Status::NOT_FOUND, body::encode(&body));
     }
 
@@ -286,7 +306,7 @@ impl Worker {
             // when it is stored.
             Phase::Storing => {}
             Phase::Queued => {
-                self.reply_state(client, job.clone(), Status::PENDING, "PENDING", None);
+                self.reply_state(client, job.clone(), Status::PENDING, "PENDING");
             }
             Phase::Running if !active.questions.is_empty() => {
                 let body = Waiting {
@@ -299,7 +319,7 @@ impl Worker {
                 self.reply(client, job.clone(), Status::WAITING, body::encode(&body));
             }
             Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
-                self.reply_state(client, job.clone(), Status::PENDING, "STARTED", None);
+                self.reply_state(client, job.clone(), Status::PENDING, "STARTED");
             }
             Phase::Unstored { reply, .. } => {
                 let reply = reply.clone();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use output::{
-    Abandoned, Asked, Class, Ending, LoadedJob, NewJob, NotTaken, RestoredJob, StartJob, StoreFailure, WorkerCounters,
-    WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
+    Abandoned, Asked, Class, Ending, LoadedJob, NewJob, NotTaken, Refusal, RestoredJob, StartJob, StoreFailure,
+    WorkerCounters, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
 pub use reply::{result_reply, result_reply_of};
 
@@ -48,6 +48,10 @@ const FINISHES_AGAIN: usize = 512;
 
 /// Most jobs that are remembered as cancelled before they came: up to 1.5 KB each.
 const WITHDRAWN_MAX: usize = 4096;
+
+/// Most jobs that are remembered as refused: about 300 bytes each. More than a broker holds back for one worker, so that no second
+/// POST that is under way outlives it.
+const REFUSED_MAX: usize = 16_384;
 
 /// Payloads from this size on keep a slow line busy for so long that it matters.
 const LARGE_BYTES: usize = 1 << 20;
@@ -126,6 +130,8 @@ struct ActiveJob {
     attempts: u32,
     /// Its client is one of ours: a result tells it that the job was taken and has ended.
     fabric: bool,
+    /// In which turn it was posted, where its client counts them: [`crate::body::Posting::turn`].
+    turn: Option<u32>,
     /// Its task has said something, which is not to be read without what was said before.
     spoke: bool,
 }
@@ -146,6 +152,8 @@ pub struct Worker {
     queue: VecDeque<JobId>,
     /// Jobs that were cancelled before they came, with who, when and why: a POST that comes late does not run.
     withdrawn: Recent<String>,
+    /// Jobs that could not be taken, with the turn in which they were posted: another POST of that turn may come late.
+    refused: Recent<u32>,
     /// Jobs that are being stored and have a place to run.
     reserved: HashSet<JobId>,
     /// Jobs that start or run.
@@ -178,6 +186,7 @@ impl Worker {
             jobs: HashMap::new(),
             queue: VecDeque::new(),
             withdrawn: Recent::new(WITHDRAWN_MAX),
+            refused: Recent::new(REFUSED_MAX),
             reserved: HashSet::new(),
             running: 0,
             start_again_at: None,
@@ -245,6 +254,7 @@ impl Worker {
             attempts,
             // Its 201 left with the process before.
             fabric: false,
+            turn: None,
             spoke: false,
         };
         self.jobs.insert(job.clone(), active);
@@ -338,18 +348,18 @@ impl Worker {
             None | Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
                 // Of a cancellation the client hears when it comes again.
                 Asked::State | Asked::ToCancel => self.reply_active(client, &job),
-                Asked::ToRun { .. } => self.reply_taken(client, job),
+                Asked::ToRun(_) => self.reply_taken(client, job),
             },
-            None if let Asked::ToRun { refusal, retry } = asked => self.refuse(client, job, refusal, retry),
+            None if let Asked::ToRun(refusal) = asked => self.refuse(client, job, refusal),
             None if asked == Asked::ToCancel => {
-                self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD, None);
+                self.reply_state(client, job, Status::NOT_FOUND, CANCELLED_WORD);
             }
-            None => self.reply_state(client, job, Status::NOT_FOUND, NOT_FOUND_WORD, None),
+            None => self.reply_state(client, job, Status::NOT_FOUND, NOT_FOUND_WORD),
             Some(LoadedJob { payload: Some(payload) }) => {
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }
-            Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED", None),
+            Some(LoadedJob { payload: None }) => self.reply_state(client, job, Status::PENDING, "STARTED"),
         }
     }
 
@@ -543,29 +553,22 @@ impl Worker {
         self.send(&WorkerMessage::Response(WorkerReply { client, job, status, payload }), Class::Data);
     }
 
-    fn reply_state(&mut self, client: Identity, job: JobId, status: Status, word: &str, error: Option<String>) {
-        self.reply_refusal(client, job, status, word, error, false);
+    fn reply_state(&mut self, client: Identity, job: JobId, status: Status, word: &str) {
+        let body = self.state_reply(job.clone(), word);
+        self.reply(client, job, status, body::encode(&body));
     }
 
-    fn reply_refusal(
-        &mut self,
-        client: Identity,
-        job: JobId,
-        status: Status,
-        word: &str,
-        error: Option<String>,
-        retry: bool,
-    ) {
-        let body = StateReply {
+    fn state_reply(&self, job: JobId, word: &str) -> StateReply {
+        StateReply {
             worker: self.config.identity.clone(),
-            uuid: job.clone(),
+            uuid: job,
             service: self.config.service.clone(),
             status: word.to_owned(),
-            error,
-            retry: retry.then_some(true),
+            error: None,
+            retry: None,
+            turn: None,
             known: None,
-        };
-        self.reply(client, job, status, body::encode(&body));
+        }
     }
 
     fn send_event(&mut self, client: Identity, job: JobId, body: Bytes, class: Class) {
@@ -573,11 +576,13 @@ impl Worker {
         self.send(&WorkerMessage::Event(reply), class);
     }
 
-    /// Refuses a job. `retry`: another worker may take it.
-    fn refuse(&mut self, client: Identity, job: JobId, reason: String, retry: bool) {
+    fn refuse(&mut self, client: Identity, job: JobId, refusal: Refusal) {
+        let Refusal { reason, retry, turn } = refusal;
         self.counters.refused += 1;
         self.note(WorkerNote::JobRefused { job: job.clone(), reason: reason.clone() });
-        self.reply_refusal(client, job, Status::REFUSED, "REFUSED", Some(reason), retry);
+        let (error, retry) = (Some(reason), retry.then_some(true));
+        let body = StateReply { error, retry, turn, ..self.state_reply(job.clone(), "REFUSED") };
+        self.reply(client, job, Status::REFUSED, body::encode(&body));
     }
 }
 

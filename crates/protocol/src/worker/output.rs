@@ -144,6 +144,17 @@ pub enum Abandoned {
     Unreadable(String),
 }
 
+/// Why a job is not taken, if it is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: String,
+    /// Whether another worker may take it.
+    pub retry: bool,
+    /// Where its client counts them: the turn that is refused, as all before it ([`crate::body::Posting::turn`]).
+    pub turn: Option<u32>,
+}
+
 /// Why a job is looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asked {
@@ -152,12 +163,7 @@ pub enum Asked {
     /// Somebody does not want it any more.
     ToCancel,
     /// Somebody wants it to run, and it cannot be taken now.
-    ToRun {
-        /// Why, if it is not known.
-        refusal: String,
-        /// Whether another worker may take it.
-        retry: bool,
-    },
+    ToRun(Refusal),
 }
 
 /// What the owner is to do.

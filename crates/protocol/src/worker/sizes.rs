@@ -32,6 +32,7 @@ impl Worker {
             Size::new("bytes of results that are not stored or counted", unstored, self.unstored_bytes),
             Size::new("questions of one job", questions, QUESTIONS_MAX),
             self.withdrawn.size("jobs that were cancelled before they came"),
+            self.refused.size("jobs that were refused"),
             Size::new(
                 "ends of jobs that the store gave up",
                 self.given_up.len(),

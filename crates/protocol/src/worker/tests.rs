@@ -6,6 +6,7 @@ use crate::frame::Command;
 mod asked;
 mod looked_up;
 mod starts;
+mod turns;
 mod unstored;
 mod withdrawn;
 

@@ -189,10 +189,15 @@ impl Run {
                     Ok(())
                 }
             }
-            WorkerStoreOperation::Finish { job, payload, .. } => {
-                self.finish_answered.insert(job.clone());
-                if fails {
-                    // This store tries nothing again.
+            WorkerStoreOperation::Finish { job, ending, payload } => {
+                let is_new = self.finish_answered.insert(job.clone());
+                if fails && is_new {
+                    // Kept by the store, which confirms it when there is space.
+                    let again = WorkerStoreOperation::Finish { job, ending, payload };
+                    self.pending.push_back((again, token.clone()));
+                    failed()
+                } else if fails {
+                    // This time it does not try again by itself.
                     Err(StoreFailure::GivenUp("disk full".to_owned()))
                 } else {
                     self.store.get_mut(&job).expect("inserted before it ends").payload = Some(payload);
@@ -314,7 +319,13 @@ impl Run {
                 self.load_next();
                 self.drain();
             }
+            // Ends that the store gave up are given to it again.
+            self.now += Duration::from_secs(1);
+            self.worker.timeout(self.now);
+            self.drain();
         }
         assert_eq!((self.worker.unfinished(), self.worker.running()), (0, 0), "nothing is left");
+        let given_up = self.worker.sizes().find(|size| size.what.contains("gave up")).expect("it is counted");
+        assert_eq!(given_up.count, 0, "every end is stored");
     }
 }

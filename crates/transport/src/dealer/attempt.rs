@@ -9,6 +9,7 @@ use rustix::net::{getpeername, getsockname, sockopt};
 
 use crate::connection::End;
 use crate::link::RefusedReason;
+use crate::options::LinkOptions;
 use crate::sleep::{has_news, sleep};
 use crate::zmtp::Broken;
 
@@ -39,6 +40,11 @@ pub(super) fn connected(socket: &OwnedFd) -> Option<bool> {
 pub(super) fn pause(first: Duration, longest: Duration, failed_rounds: u32) -> Duration {
     let doubled = first.saturating_mul(2_u32.saturating_pow(failed_rounds)).min(longest);
     doubled.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// What it means that a handshake was not over in time.
+pub(super) fn silence(link: &LinkOptions) -> Failure {
+    Failure::Refused(RefusedReason::Silent { within: link.handshake_timeout })
 }
 
 /// What the end of a connection in the middle of the handshake means.

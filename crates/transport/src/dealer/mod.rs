@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rustix::io::Errno;
 
-use self::attempt::{Failure, connected, pause, understand};
+use self::attempt::{Failure, connected, pause, silence, understand};
 use crate::boxes::{Done, Tray, Work};
 use crate::clock;
 use crate::connection::{Connection, End, Flushed, Input};
@@ -174,7 +174,7 @@ impl Dealer {
                             let reason = understand(end, self.is_encrypting());
                             self.fail(Failure::Refused(reason), now);
                         }
-                        Ok(()) if until <= now => self.fail(Failure::Refused(RefusedReason::NoHandshake), now),
+                        Ok(()) if until <= now => self.fail(silence(&self.options.link), now),
                         Ok(()) => return,
                     }
                 }

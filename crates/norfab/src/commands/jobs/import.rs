@@ -50,7 +50,9 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
             Err(failure) => {
                 code = Code::Failed;
                 printer::error(&failure.text);
-                failed.push(json!({ "file": file.display().to_string(), "error": failure.text }));
+                let mut row = json!({ "file": file.display().to_string() });
+                failure.put_into(&mut row);
+                failed.push(row);
             }
         }
     }

@@ -42,10 +42,7 @@ pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
     }
     match &words.uuid {
         None => list(global, &site, &words).await,
-        Some(uuid) => {
-            let id = JobId::parse(uuid).map_err(|error| Failure::usage(error.to_string()))?;
-            one(global, &site, id, &words, answer).await
-        }
+        Some(uuid) => one(global, &site, super::job_of(uuid)?, &words, answer).await,
     }
 }
 
@@ -192,15 +189,16 @@ async fn one(
     for (name, folder) in site.client_folders()? {
         let Some(mut store) = readable(&folder) else { continue };
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
+        let mut unasked = None;
         if !details.job.state.is_final() && !words.offline {
             drop(store);
             match site.take_slot(&name)? {
-                Some(slot) => settle(site, &slot, &id, wait, answer.as_ref()).await?,
+                Some(slot) => unasked = settle(site, &slot, &id, wait, answer.as_ref()).await?,
                 None => watch(&folder, &id, wait).await?,
             }
             details = stored(&folder, &id)?.unwrap_or(details);
         }
-        return Ok(show(global, &details));
+        return Ok(show(global, &details, unasked));
     }
     Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
 }
@@ -224,21 +222,21 @@ async fn watch(folder: &Path, id: &JobId, wait: Duration) -> Result<(), Failure>
 /// How often the database of another process is looked at.
 pub(super) const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Lets the client that has an unfinished job ask for it, and answer what its workers ask.
+/// Lets the client that has an unfinished job ask for it, and answer what its workers ask. What comes back is why nobody could be
+/// asked.
 async fn settle(
     site: &Site,
     slot: &ClientSlot,
     id: &JobId,
     wait: Duration,
     answer: Option<&Value>,
-) -> Result<(), Failure> {
+) -> Result<Option<Failure>, Failure> {
     let client = site.start_client(slot)?;
     let done = async {
         // Before there is a connection: what a worker asks is told once, to whoever follows the job by then.
         let watched = client.watch(id.clone()).await.map_err(Failure::failed)?;
         if let Err(failure) = connected(&client, site).await {
-            printer::warning(&failure.text);
-            return Ok(());
+            return Ok(Some(failure));
         }
         if let Some(mut job) = watched {
             while let Some(update) = job.next().await {
@@ -259,11 +257,11 @@ async fn settle(
                 }
             }
         }
-        Ok(())
+        Ok(None)
     };
     let settled = tokio::time::timeout(wait, done).await;
     client.stop().await;
-    settled.unwrap_or(Ok(()))
+    settled.unwrap_or(Ok(None))
 }
 
 /// What workers returned, by their names.
@@ -272,7 +270,8 @@ fn by_worker(results: &[(Identity, Bytes)]) -> Map<String, Value> {
     results.iter().map(|(worker, payload)| (worker.to_string(), parsed(payload))).collect()
 }
 
-fn show(global: &Global, details: &ClientJobDetails) -> Code {
+/// `unasked`: why nobody could be asked about a job that has not ended as far as is known here.
+fn show(global: &Global, details: &ClientJobDetails, unasked: Option<Failure>) -> Code {
     let ClientJobDetails { job, results, events } = details;
     let mut value = row(job);
     let by_worker = by_worker(results);
@@ -291,7 +290,13 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
             value.insert("events".into(), Value::Array(parsed));
         }
     }
-    let failure = failure_of(job, failed);
+    let failure = match unasked {
+        Some(failure) if !job.state.is_final() => {
+            let text = format!("job {} has not ended as far as is known here", job.id);
+            Some(failure.of(text).with_code(Code::TimedOut))
+        }
+        _ => failure_of(job, failed),
+    };
     if global.json {
         if let Some(failure) = &failure {
             failure.put_into(&mut value);
@@ -310,14 +315,10 @@ fn show(global: &Global, details: &ClientJobDetails) -> Code {
             printer::nested(&Value::Object(by_worker), 2);
         }
     }
-    match failure {
-        None => Code::Ok,
-        Some(failure) if job.state.is_final() => failure.code,
-        Some(failure) => {
-            printer::warning(&failure.text);
-            failure.code
-        }
-    }
+    failure.map_or(Code::Ok, |failure| {
+        printer::error(&failure.text);
+        failure.code
+    })
 }
 
 /// What is wrong with a job, if anything is. `failed`: a result of it is.

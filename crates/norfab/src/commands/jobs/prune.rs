@@ -47,7 +47,7 @@ pub async fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code
                 "name": name, "role": role, "jobs": jobs, "bytes": bytes, "left": left, "dry_run": words.dry_run,
             })),
             Err(error) => {
-                let failure = Failure::failed(error);
+                let failure = Failure::failed(&error).advised(error.advice());
                 code = failure.code;
                 printer::error(&failure.text);
                 if global.json {
@@ -97,6 +97,9 @@ async fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> 
             if !step.more {
                 break;
             }
+        }
+        if all.jobs > 0 {
+            store.give_back()?;
         }
     }
     Ok((all, before.saturating_sub(all.jobs)))

@@ -86,7 +86,9 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     let spec = JobSpec {
         id: Some(id.clone()),
         service: service_of(&words.service)?,
-        task: TaskName::parse(&words.task).map_err(|error| Failure::usage(error.to_string()))?,
+        task: TaskName::parse(&words.task).map_err(|error| {
+            Failure::usage(error.to_string()).hint(format!("'norfab tasks {}' shows those there are", words.service))
+        })?,
         target: target.clone(),
         kwargs: arguments(&words.arguments)?,
         args: Vec::new(),

@@ -10,16 +10,16 @@ use norfab_logs::Role;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, FailureDocument};
 use crate::printer;
 use crate::signals::Signals;
-use crate::site::{BROKER_NAME, Site, SiteWorker};
+use crate::site::{BROKER_NAME, Site, SiteWorker, Without};
 use running::Running;
 use worker_data::WorkerData;
 
 /// `norfab up`.
 pub async fn up(global: &Global) -> Result<Code, Failure> {
-    let mut site = Site::load_with(global, |topology| topology.starts_broker())?;
+    let mut site = Site::load_with(global, Without::Nothing, |topology| topology.starts_broker())?;
     let topology = site.inventory()?.topology.clone();
     warn_of_unused_sections(&site)?;
     warn_of_broken_workers(&site)?;
@@ -145,7 +145,7 @@ async fn start_groups(
                     running.workers.push(worker);
                 }
                 Err(failure) => {
-                    told(&failure.text);
+                    not_started(global, &name, &failure);
                     failed.push(name);
                 }
             }
@@ -170,7 +170,7 @@ async fn start_groups(
 
 /// `norfab broker`.
 pub async fn broker(global: &Global) -> Result<Code, Failure> {
-    let mut site = Site::load_with(global, |_| true)?;
+    let mut site = Site::load_with(global, Without::Listens, |_| true)?;
     if site.has_inventory() {
         warn_of_unused_sections(&site)?;
         warn_of_broken_workers(&site)?;
@@ -209,7 +209,7 @@ pub async fn workers(
     service: Option<&str>,
     key_patience: Duration,
 ) -> Result<Code, Failure> {
-    let mut site = Site::load_with(global, |_| false)?;
+    let mut site = Site::load_with(global, Without::Reaches, |_| false)?;
     let first = names.first().map_or("", String::as_str);
     let _logs = site.start_logs(global, Role::Worker, first, true)?;
     let mut signals = Signals::new()?;
@@ -233,25 +233,32 @@ pub async fn workers(
                 drop(running::when_connected(&worker, telling(global, site.endpoint()?)));
                 running.workers.push(worker);
             }
-            Err(failure) => failed.push(failure.text),
+            Err(failure) => failed.push((name, failure)),
         }
     }
     if running.is_empty() {
-        for text in &failed {
+        for (_, failure) in &failed {
             // The end of the command says them all, and the log's file has them too.
-            tracing::error!(told = true, "{text}");
+            tracing::error!(told = true, "{}", failure.text);
         }
-        return Err(Failure::configuration(format!("no worker could be started: {}", failed.join("; "))));
+        let none = "no worker could be started";
+        return Err(match (failed.len(), failed.pop()) {
+            (1, Some((_, failure))) => failure.of(none),
+            (_, last) => {
+                let texts: Vec<String> = failed.into_iter().chain(last).map(|(_, failure)| failure.text).collect();
+                Failure::configuration(format!("{none}: {}", texts.join("; ")))
+            }
+        });
     }
-    for text in &failed {
-        told(text);
+    for (name, failure) in &failed {
+        not_started(global, name, failure);
     }
     let ended = until_signalled(&running, &mut signals).await;
     stop(running, &mut signals, ended).await
 }
 
 fn start(site: &Site, data: &mut WorkerData, name: &str) -> Result<SiteWorker, Failure> {
-    let data = data.take(name).map_err(|problem| Failure::configuration(format!("worker {name}: {problem}")))?;
+    let data = data.take(name).map_err(|failure| failure.of(format!("worker {name}")))?;
     site.start_worker(name, &data)
 }
 
@@ -269,6 +276,15 @@ fn ready(global: &Global, role: &str, name: &str, endpoint: &str) {
         printer::json_line(&json!({ "ready": role, "name": name, "endpoint": endpoint }));
     } else {
         printer::line(&format!("ready: {role} {name} {endpoint}"));
+    }
+}
+
+/// Says why a worker cannot start, where others do.
+fn not_started(global: &Global, name: &str, failure: &Failure) {
+    told(&failure.text);
+    if global.json {
+        let FailureDocument { error, hint, .. } = failure.document();
+        printer::json_line(&json!({ "failed": "worker", "name": name, "error": error, "hint": hint }));
     }
 }
 

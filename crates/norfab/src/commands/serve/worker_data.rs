@@ -16,7 +16,7 @@ use crate::site::Site;
 const INVENTORY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The data of each worker, or why it has none.
-pub struct WorkerData(BTreeMap<String, Result<Value, String>>);
+pub struct WorkerData(BTreeMap<String, Result<Value, Failure>>);
 
 impl WorkerData {
     /// What this host's inventory says.
@@ -41,9 +41,9 @@ impl WorkerData {
                 Ok(None) => match site.worker_data(name) {
                     Ok(Some(data)) => Ok(data),
                     Ok(None) => Err(unknown_to_broker(site, name)),
-                    Err(error) => Err(error.to_string()),
+                    Err(error) => Err(Failure::inventory(&error)),
                 },
-                Err(error) => Err(error),
+                Err(error) => Err(Failure::configuration(error)),
             };
             all.insert(name.clone(), data);
         }
@@ -52,24 +52,25 @@ impl WorkerData {
     }
 
     /// The data of one worker. Errors: it has none, or was taken before.
-    pub fn take(&mut self, name: &str) -> Result<Value, String> {
-        self.0.remove(name).unwrap_or_else(|| Err("it is named twice".to_owned()))
+    pub fn take(&mut self, name: &str) -> Result<Value, Failure> {
+        self.0.remove(name).unwrap_or_else(|| Err(Failure::configuration("it is named twice")))
     }
 }
 
-fn local(site: &Site, name: &str) -> Result<Value, String> {
-    site.worker_data(name).map_err(|error| error.to_string())?.ok_or_else(|| {
-        format!("the inventory has no data for it: add '{name}' or a pattern that matches it under 'workers'")
+fn local(site: &Site, name: &str) -> Result<Value, Failure> {
+    site.worker_data(name).map_err(|error| Failure::inventory(&error))?.ok_or_else(|| {
+        Failure::configuration("the inventory has no data for it")
+            .hint(format!("add '{name}' or a pattern that matches it under 'workers'"))
     })
 }
 
 /// Says whose inventory has nothing. A broker reads its own when it starts.
-fn unknown_to_broker(site: &Site, name: &str) -> String {
+fn unknown_to_broker(site: &Site, name: &str) -> Failure {
     let here = if site.has_inventory() { ", nor has the one here" } else { "" };
-    format!(
-        "the broker's inventory has no data for it{here}: add '{name}' or a pattern that matches it under 'workers' there and \
-         restart the broker, which reads inventory.yaml when it starts; or name a service with --service"
-    )
+    Failure::configuration(format!("the broker's inventory has no data for it{here}")).hint(format!(
+        "add '{name}' or a pattern that matches it under 'workers' there and restart the broker, which reads inventory.yaml when \
+         it starts; or name a service with --service"
+    ))
 }
 
 /// Asks the broker for a worker's merged data.

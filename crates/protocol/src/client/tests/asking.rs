@@ -260,3 +260,88 @@ fn many_jobs_that_the_broker_remembers_are_posted_again_one_after_the_other() {
     assert_eq!(posts.iter().sum::<usize>(), 160);
     assert!(posts.iter().all(|posts| *posts <= 10), "{posts:?}");
 }
+
+/// A thousand jobs for any worker whose broker ended, and of which the workers are asked.
+fn thousand_in_doubt() -> (Bench, Vec<String>) {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    let ids: Vec<String> = (0..1000).map(|number| format!("{number:04}")).collect();
+    for id in &ids {
+        bench.posted(id, "any");
+    }
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    bench.drain();
+    assert_eq!(bench.after(RETURN_TIME.as_secs_f64()).sent.len(), 1, "one question about all of them");
+    bench.reply("0x05", FIRST, "202", word(&["a"], false));
+    (bench, ids)
+}
+
+/// What leaves in how many turns of five milliseconds, until no more leaves; the most in one.
+fn turns(bench: &mut Bench, first: Did) -> (Vec<(Command, String, String)>, usize) {
+    let (mut most, mut all) = (first.sent.len(), first.sent);
+    loop {
+        let sent = bench.after(0.005).sent;
+        if sent.is_empty() {
+            return (all, most);
+        }
+        most = most.max(sent.len());
+        all.extend(sent);
+    }
+}
+
+#[test]
+fn a_thousand_jobs_that_a_worker_knows_are_asked_about_in_turns() {
+    let (mut bench, ids) = thousand_in_doubt();
+    let known: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let first = bench.reply("0x05", FIRST, "404", knows("a", &known));
+    let (sent, most) = turns(&mut bench, first);
+    assert!(sent.len() == 1000 && most <= 16, "{} in all, {most} at once", sent.len());
+    assert!(sent.iter().all(|sent| sent.0 == Command::Get && sent.1 == r#"["a"]"#));
+}
+
+#[test]
+fn a_thousand_jobs_that_nobody_has_are_posted_in_turns() {
+    let (mut bench, _) = thousand_in_doubt();
+    let first = bench.reply("0x05", FIRST, "404", knows("a", &[]));
+    let (sent, most) = turns(&mut bench, first);
+    assert!(sent.len() == 1000 && most <= 16, "{} in all, {most} at once", sent.len());
+    assert!(sent.iter().all(|sent| sent.0 == Command::Post && sent.1 == "any"));
+}
+
+#[test]
+fn jobs_that_wait_for_their_turn_to_be_asked_about_wake_nobody_without_a_connection() {
+    let (mut bench, ids) = thousand_in_doubt();
+    let known: Vec<&str> = ids.iter().map(String::as_str).collect();
+    bench.reply("0x05", FIRST, "404", knows("a", &known));
+    bench.client.disconnected();
+    assert!(bench.after(0.005).sent.is_empty());
+    let next = bench.client.next_deadline().expect("the jobs have deadlines");
+    assert!(next > bench.now + Duration::from_secs(1), "{:?}", next - bench.now);
+}
+
+#[test]
+fn a_worker_that_was_not_asked_neither_keeps_a_question_open_nor_takes_jobs_out_of_it() {
+    let mut bench = in_doubt();
+    bench.reply("0x05", FIRST, "202", word(&["a"], false));
+    assert!(bench.reply("0x05", FIRST, "404", knows("stranger", &["1", "2"])).sent.is_empty());
+    let did = bench.reply("0x05", FIRST, "404", knows("a", &[]));
+    assert_eq!(commands(&did), [Command::Post, Command::Post]);
+
+    let asked_again = |who: Option<&str>| {
+        let mut bench = in_doubt();
+        bench.reply("0x05", FIRST, "202", word(&["a", "b"], false));
+        let mut sent = 0;
+        for _ in 0..30 {
+            sent += bench.after(1.0).sent.len();
+            if let Some(who) = who {
+                bench.reply("0x05", FIRST, "404", knows(who, &[]));
+            }
+        }
+        sent
+    };
+    let alone = asked_again(None);
+    assert!(alone > 0);
+    assert_eq!(asked_again(Some("stranger")), alone);
+    assert_eq!(asked_again(Some("a")), alone, "nor does one that says nothing new");
+}

@@ -160,15 +160,37 @@ fn an_acceptance_that_names_only_its_worker_is_enough() {
 
 #[test]
 fn a_worker_that_denies_a_job_after_a_round_is_taken_at_its_word() {
-    let missing = json!({"worker":"a","uuid":"1","service":"s","status":"JOB NOT FOUND"});
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("2", "all");
+    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
+    bench.result("2", "a");
+    bench.posted("1", "any");
+    // The 202 says who has it, and that one never got it.
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    let sent = bench.reply("0x05", "1", "404", unknown("1", "a")).sent;
+    assert_eq!(
+        sent.first().map(|sent| (sent.0, &*sent.1)),
+        Some((Command::Post, "any")),
+        "this broker knows where it is"
+    );
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_job_for_any_that_its_worker_denies_is_asked_for_everywhere_where_the_broker_may_not_know_where_it_is() {
     let mut bench = Bench::new();
     bench.posted("1", "any");
-    assert_eq!(bench.after(2.0).sent[0].0, Command::Get, "everyone is asked who has it");
-    // The 202 for the POST comes after all.
     let body = json!({"workers":["a"],"uuid":"1","target":"any","status":"DISPATCHED","service":"s"});
     bench.reply("0x05", "1", "202", body);
-    let sent = bench.reply("0x05", "1", "404", missing).sent;
-    assert_eq!(sent.first().map(|sent| (sent.0, &*sent.1)), Some((Command::Post, r#"["a"]"#)), "it never had it");
+    bench.reply("0x05", "1", "404", unknown("1", "a"));
+    let sent = bench.after(0.1).sent;
+    assert_eq!(
+        sent.first().map(|sent| (sent.0, &*sent.1)),
+        Some((Command::Get, "all")),
+        "it is posted nowhere: {sent:?}"
+    );
 }
 
 #[test]
@@ -273,12 +295,12 @@ fn a_second_worker_with_a_job_for_any_is_told_not_to_begin() {
     assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
 }
 
-fn run(job: &str, target: &str, workers: &[&str], run: u32, young: bool) -> serde_json::Value {
+pub(super) fn run(job: &str, target: &str, workers: &[&str], run: u32, young: bool) -> serde_json::Value {
     json!({"workers": workers, "uuid": job, "target": target, "status": "DISPATCHED", "service": "s", "fabric": 1, "run": run,
         "young": young})
 }
 
-fn unknown(job: &str, worker: &str) -> serde_json::Value {
+pub(super) fn unknown(job: &str, worker: &str) -> serde_json::Value {
     json!({"worker": worker, "uuid": job, "service": "s", "status": "JOB NOT FOUND"})
 }
 
@@ -518,41 +540,4 @@ fn a_broker_that_is_behind_is_not_asked_more_and_more() {
         bench.result("of another", "a");
     }
     assert!((5..=8).contains(&questions), "{questions} questions in 45 s");
-}
-
-fn has_no_room(job: &str, worker: &str) -> serde_json::Value {
-    json!({"worker": worker, "uuid": job, "service": "s", "status": "REFUSED", "error": "full", "retry": true})
-}
-
-#[test]
-fn the_word_on_a_question_to_a_worker_that_refused_a_job_is_not_taken_for_the_one_on_its_next_post() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    bench.posted("1", "any");
-    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
-    assert_eq!(bench.after(2.0).sent[0].0, Command::Get);
-    bench.reply("0x05", "1", "400", has_no_room("1", "a"));
-    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
-    bench.reply("0x05", "1", "202", run("1", r#"["a"]"#, &["a"], 1, false));
-    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
-    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "it is with the other one");
-    assert!(bench.accepted("1", "b").sent.is_empty());
-    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
-}
-
-#[test]
-fn a_broker_that_remembers_a_job_and_names_another_worker_for_it_is_believed() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    bench.posted("2", "all");
-    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
-    bench.result("2", "a");
-    bench.posted("1", "any");
-    assert_eq!(bench.after(2.0).sent[0].0, Command::Post);
-    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
-    // That the first refused it was lost.
-    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
-    assert!(bench.accepted("1", "b").sent.is_empty(), "it is not turned away");
-    bench.reply("0x05", "1", "202", run("1", "any", &["c"], 1, false));
-    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
 }

@@ -11,7 +11,7 @@ fn a_post_that_comes_behind_the_cancellation_of_its_job_does_not_run() {
     ] {
         assert_eq!(bench.told(&["0x07", by, "", id, body]), [Did::Load(id.into())]);
         let asked = bench.post_that_is_looked_up(id);
-        assert_eq!(asked, Asked::ToRun { refusal: "cancelled by me".into(), retry: false });
+        assert_eq!(asked, Asked::ToRun(Refusal { reason: "cancelled by me".into(), retry: false, turn: None }));
         bench.worker.loaded(job(id), name("c"), asked, None);
         let refused = bench.drain();
         assert!(format!("{refused:?}").contains("cancelled by me"), "{refused:?}");

@@ -1,0 +1,80 @@
+//! What a client does with a job for any worker that one of them did not take.
+
+use super::losses::{run, unknown};
+use super::*;
+
+fn has_no_room(job: &str, worker: &str) -> serde_json::Value {
+    json!({"worker": worker, "uuid": job, "service": "s", "status": "REFUSED", "error": "full", "retry": true})
+}
+
+#[test]
+fn the_word_on_a_question_to_a_worker_that_refused_a_job_is_not_taken_for_the_one_on_its_next_post() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Get);
+    bench.reply("0x05", "1", "400", has_no_room("1", "a"));
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "202", run("1", r#"["a"]"#, &["a"], 1, false));
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "it is with the other one");
+    assert!(bench.accepted("1", "b").sent.is_empty());
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn a_broker_that_remembers_a_job_and_names_another_worker_for_it_is_believed() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("2", "all");
+    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
+    bench.result("2", "a");
+    bench.posted("1", "any");
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    // That the first refused it was lost.
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    assert!(bench.accepted("1", "b").sent.is_empty(), "it is not turned away");
+    bench.reply("0x05", "1", "202", run("1", "any", &["c"], 1, false));
+    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+/// As [`has_no_room`], of a worker that says which turn it refuses.
+fn refuses_turn(job: &str, worker: &str, turn: u32) -> serde_json::Value {
+    let mut body = has_no_room(job, worker);
+    body["turn"] = turn.into();
+    body
+}
+
+#[test]
+fn a_refused_job_is_posted_in_a_later_turn_than_its_worker_refused() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    // A process before this one had come so far.
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 4));
+    let sent = bench.after(0.2).sent;
+    assert!(sent[0].0 == Command::Post && sent[0].2.contains("\"turn\":5"), "{sent:?}");
+}
+
+#[test]
+fn a_refusal_of_a_turn_that_has_passed_is_no_refusal_of_the_job() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    assert_eq!(bench.after(0.2).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    // It was posted twice in the first turn, and both were refused. In the second the same worker takes it.
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    assert!(bench.after(0.9).sent.iter().all(|sent| sent.0 == Command::Get), "it is not posted elsewhere");
+    assert_eq!(bench.client.state(&id("1")), Some(JobState::Dispatched));
+    bench.client.cancel(bench.now, &id("1"), "cancelled by me".to_owned());
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    let ended = bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    assert!(ended.outcome.is_none(), "nor is it a confirmation that the job does not run");
+}
