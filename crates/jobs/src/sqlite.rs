@@ -2,12 +2,14 @@
 //!
 //! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
 //! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
-//! tables and the queries, `blob` what may be large. `replaced` sees to files that somebody else removes.
+//! tables and the queries, `blob` what may be large, `ahead` the parts of large results. `replaced` sees to files that somebody else removes.
 
+mod ahead;
 mod blob;
 mod client;
 mod journal;
 mod open;
+mod reading;
 mod record;
 mod replaced;
 mod rows;
@@ -202,7 +204,7 @@ impl Database {
         let forget: Vec<String> = tables
             .iter()
             .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
-            .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
+            .chain(["storing WHERE job", "job WHERE number"].map(|rows| format!("DELETE FROM {rows} = ?1")))
             .collect();
         let pruned = self.transaction(|connection, _| {
             let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
@@ -244,7 +246,7 @@ impl Database {
         let connection = &self.connection;
         let sizes: String = tables
             .iter()
-            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE job = number)"))
+            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE {table}.job = job.number)"))
             .collect();
         let sql = format!(
             "SELECT finished, ifnull(length(body), 0) {sizes} FROM job WHERE finished IS NOT NULL ORDER BY number"

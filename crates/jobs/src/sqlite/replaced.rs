@@ -125,7 +125,10 @@ impl<S: Schema> SqliteStore<S> {
             self.database.set_aside.as_ref().map(ToString::to_string)
         };
         self.rows.forget();
+        // What had begun begins anew.
+        (self.ahead, self.dropped) = (None, Vec::new());
         self.open_journal_anew(path)?;
+        self.database.remove_left_parts()?;
         let path = path.display();
         self.news.push(match carried {
             Some(jobs) => format!(
@@ -152,7 +155,7 @@ impl<S: Schema> SqliteStore<S> {
             connection.execute("ATTACH ?1 AS begun", [begun.to_string_lossy()])?;
             statement(connection, "BEGIN")?;
             let jobs = connection.execute("INSERT INTO begun.job SELECT * FROM main.job WHERE finished IS NULL", [])?;
-            for table in S::TABLES {
+            for table in S::TABLES.iter().chain(&["storing"]) {
                 let unfinished = "job IN (SELECT number FROM begun.job)";
                 connection
                     .execute(&format!("INSERT INTO begun.{table} SELECT * FROM main.{table} WHERE {unfinished}"), [])?;
