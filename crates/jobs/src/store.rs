@@ -44,6 +44,17 @@ pub trait Operation: Send + 'static {
     fn is_confirmed_late(&self) -> bool;
 }
 
+/// What came of [`Store::store_ahead`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// A part was stored, and there are more.
+    More,
+    /// The store is busy with those before: ask again a little later.
+    Busy,
+    /// All is there, or will be refused: apply the operation.
+    Whole,
+}
+
 /// A job database.
 pub trait Store: Send {
     /// What changes it.
@@ -53,12 +64,11 @@ pub trait Store: Send {
     /// is one outcome per operation, and a refused operation leaves no trace and does not disturb the others.
     fn apply(&mut self, operations: &[Self::Operation]) -> Result<Vec<Outcome>, StoreError>;
 
-    /// Stores one part more of what a large operation carries, ahead of the operation, in a step of some milliseconds: while it
-    /// says `true` there are more, and then the operation is to be applied. Nobody sees the parts before that; they are taken back
-    /// by [`Store::drop_ahead`], by parts of another operation, and by the next process after a crash. Errors: the part is not
-    /// stored, those before it are.
-    fn store_ahead(&mut self, _operation: &Self::Operation) -> Result<bool, StoreError> {
-        Ok(false)
+    /// Stores one part more of what a large operation carries, ahead of the operation, in a step of some milliseconds. Nobody
+    /// sees the parts before the operation is applied; they are taken back by [`Store::drop_ahead`], by parts of another
+    /// operation, and by the next process after a crash. Errors: the part is not stored, those before it are.
+    fn store_ahead(&mut self, _operation: &Self::Operation) -> Result<Ahead, StoreError> {
+        Ok(Ahead::Whole)
     }
 
     /// Takes back what was stored ahead of an operation that is not applied.

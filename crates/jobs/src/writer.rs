@@ -53,6 +53,9 @@ pub const GATHER_OPERATIONS: usize = 256;
 /// Bytes after which a commit takes no further operation, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
 
+/// How soon a store that is busy with parts of a large result is asked whether it takes the next.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
 /// Stack of the thread. SQLite without optimisation overflows 256 KiB when it opens a database. A process may have hundreds of
 /// these threads, but pages of a stack that are never touched cost address space only.
 pub const THREAD_STACK_BYTES: usize = 1 << 20;
@@ -483,17 +486,23 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
 
     /// Sleeps until there is something to do, which after `settle_after` is an empty batch: time to settle. `None` when there
     /// never will be anything to do. Large results go aside, with what has to stay behind them, and while some are there it does not
-    /// sleep.
-    fn take(&self, settle_after: Option<Duration>, aside: &mut Aside<S::Operation, Token>) -> Option<Batch<S, Token>> {
+    /// sleep, but for [`BUSY_PAUSE`] where the store is `busy` with them.
+    fn take(
+        &self,
+        settle_after: Option<Duration>,
+        busy: bool,
+        aside: &mut Aside<S::Operation, Token>,
+    ) -> Option<Batch<S, Token>> {
+        let pause = if busy { Some(BUSY_PAUSE) } else { settle_after };
         let mut queue = self.lock();
-        while aside.is_empty() && !queue.is_urgent() {
+        while (aside.is_empty() || busy) && !queue.is_urgent() {
             if queue.operations.is_empty() {
-                if queue.closed {
+                if queue.closed && aside.is_empty() {
                     return None;
                 }
                 queue.sleep = Sleep::Idle;
                 let timed_out;
-                (queue, timed_out) = self.sleep(queue, settle_after);
+                (queue, timed_out) = self.sleep(queue, pause);
                 if timed_out && queue.operations.is_empty() {
                     break;
                 }

@@ -87,7 +87,7 @@ fn compare<Memory, File, Details: PartialEq + Debug>(
             if chance.below(20) == 0 {
                 let one = large_operation(chance);
                 let parts = chance.below(5);
-                let whole = (0..parts).any(|_| !found.store_ahead(&one).expect("space"));
+                let whole = (0..parts).any(|_| found.store_ahead(&one).expect("space") == Ahead::Whole);
                 // What is about other jobs comes between, and now and then it is not applied at all.
                 let job = one.job().clone();
                 let others: Vec<_> = (0..3).map(|_| operation(chance)).filter(|other| *other.job() != job).collect();

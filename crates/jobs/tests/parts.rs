@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
+use norfab_jobs::sqlite::LOG_BYTES_MAX;
 use norfab_jobs::*;
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
@@ -38,8 +39,15 @@ fn large_finish(number: usize) -> WorkerOperation {
 
 /// Stores all that can be stored ahead; how many parts that were.
 fn store_all_ahead<S: Store>(store: &mut S, operation: &S::Operation) -> usize {
-    let more = || store.store_ahead(operation).expect("space");
-    1 + std::iter::repeat_with(more).take_while(|more| *more).count()
+    let mut parts = 1;
+    loop {
+        match store.store_ahead(operation).expect("space") {
+            Ahead::More => parts += 1,
+            // For as long as the disk takes.
+            Ahead::Busy => std::thread::yield_now(),
+            Ahead::Whole => break parts,
+        }
+    }
 }
 
 /// Lets its thread do one step at a time, and tells what that is.
@@ -55,7 +63,7 @@ impl Store for Stepping {
         self.told.send("apply").expect("the test listens");
         self.store.apply(operations)
     }
-    fn store_ahead(&mut self, operation: &WorkerOperation) -> Result<bool, StoreError> {
+    fn store_ahead(&mut self, operation: &WorkerOperation) -> Result<Ahead, StoreError> {
         self.told.send("part").expect("the test listens");
         // At the end of the test nobody says so any more.
         self.go.recv().ok();
@@ -272,7 +280,7 @@ fn a_process_that_is_killed_between_two_parts_leaves_a_job_without_an_end() {
         let mut store = worker(&Path::new(&folder).join("jobs.db"));
         store.apply(&[worker_insert(1), worker_insert(2), state(1, WorkerState::Started, 1.0)]).expect("a batch");
         for _ in 0..4 {
-            assert!(store.store_ahead(&large_finish(1)).expect("space"), "there are more");
+            assert_eq!(store.store_ahead(&large_finish(1)), Ok(Ahead::More));
         }
         store.apply(&[worker_event(2, "confirmed")]).expect("a batch");
         println!("\nstored");
@@ -323,7 +331,7 @@ fn a_viewer_sees_no_result_until_all_of_it_is_there() {
         assert_eq!(details.results.len(), workers);
         details.results.into_iter().next().expect("a result").1
     };
-    while store.store_ahead(&operation).expect("space") {
+    while store.store_ahead(&operation) == Ok(Ahead::More) {
         assert_eq!(results(1), "{}");
     }
     assert_eq!(results(1), "{}", "it is there, and not its operation");
@@ -340,14 +348,14 @@ fn nothing_is_stored_ahead_of_what_will_be_refused() {
     store.apply(&[worker_insert(1), state(1, WorkerState::Cancelled, 1.0), worker_insert(2)]).expect("a batch");
     let not_final = finish(2, WorkerState::Started, &large(BYTES));
     for operation in [large_finish(7), large_finish(1), not_final, finish(2, WorkerState::Completed, b"{}")] {
-        assert_eq!(store.store_ahead(&operation), Ok(false));
+        assert_eq!(store.store_ahead(&operation), Ok(Ahead::Whole));
     }
     assert_eq!((rows(&path, "part"), rows(&path, "storing")), (0, 0));
     let path = folder.path().join("client.db");
     let mut store = SqliteClientStore::open(&path, STAMP).expect("a database");
     let operation = result(1, "worker-1", &large(BYTES));
     store.apply(&[client_insert(1), result(1, "worker-1", b"{}")]).expect("a batch");
-    assert_eq!(store.store_ahead(&operation), Ok(false));
+    assert_eq!(store.store_ahead(&operation), Ok(Ahead::Whole));
     assert!(matches!(store.apply(&[operation]).expect("a batch")[..], [Err(OperationError::DuplicateResult { .. })]));
     assert_eq!((rows(&path, "part"), rows(&path, "storing")), (0, 0));
 }
@@ -361,7 +369,7 @@ fn parts_whose_operation_does_not_come_are_removed() {
     let parts = store_all_ahead(&mut store, &large_finish(1)) as i64;
     assert_eq!((rows(&path, "part"), rows(&path, "storing")), (parts, 1));
     // Another one begins.
-    assert_eq!(store.store_ahead(&large_finish(2)), Ok(true));
+    assert_eq!(store.store_ahead(&large_finish(2)), Ok(Ahead::More));
     assert_eq!((rows(&path, "part"), rows(&path, "storing")), (1, 1));
     // The job ended in another way, as another process may have it.
     store.apply(&[state(2, WorkerState::Cancelled, 1.0)]).expect("a batch");
@@ -430,18 +438,52 @@ fn pruning_takes_the_parts_of_what_it_forgets_and_no_others() {
 }
 
 #[test]
-fn the_log_stays_small_while_a_large_result_is_stored() {
+fn the_log_is_written_back_while_a_large_result_is_stored_and_cut_off_afterwards() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("jobs.db");
+    let log_bytes = || path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
     let mut store = worker(&path);
-    store.apply(&[worker_insert(1)]).expect("a batch");
-    let operation = finish(1, WorkerState::Completed, &large(40 << 20));
-    while store.store_ahead(&operation).expect("space") {
+    store.apply(&[worker_insert(1), worker_insert(2)]).expect("a batch");
+    let operation = finish(1, WorkerState::Completed, &large(60 << 20));
+    loop {
+        let ahead = store.store_ahead(&operation).expect("space");
         store.tidy().expect("tidied");
-        let log = path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
-        assert!(log <= norfab_jobs::sqlite::LOG_BYTES_MAX, "{log} bytes");
+        // What the last part takes comes on top.
+        assert!(log_bytes() <= 4 * LOG_BYTES_MAX + (1 << 20), "{} bytes", log_bytes());
+        match ahead {
+            Ahead::More => {}
+            // Others need not wait for the disk.
+            Ahead::Busy => assert!(store.job(&id(2)).expect("a query").is_some()),
+            Ahead::Whole => break,
+        }
     }
     assert_eq!(store.apply(&[operation]), Ok(vec![Ok(())]));
+    let deadline = Instant::now() + PATIENCE;
+    while !store.is_settled() {
+        assert!(Instant::now() < deadline, "it never settled");
+        store.settle().expect("space");
+    }
+    assert!(log_bytes() <= LOG_BYTES_MAX, "{} bytes", log_bytes());
+    drop(store);
+    assert!(!path.with_file_name("jobs.db-wal").exists(), "nobody has it open any more");
+    assert!(worker(&path).result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(60 << 20));
+}
+
+#[test]
+fn a_reader_that_keeps_the_log_from_being_written_back_keeps_no_large_result() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let opened = path.clone();
+    let (writer, confirmed) = spawned(move || Ok(Box::new(worker(&opened))));
+    writer.try_submit(vec![(worker_insert(1), Some(1))]).expect("space");
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let reader = Connection::open(&path).expect("a database");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM job").expect("a query");
+    let operation = finish(1, WorkerState::Completed, &large(40 << 20));
+    writer.try_submit(vec![(operation, Some(2))]).expect("space");
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let log = path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
+    assert!(log > 40 << 20, "{log} bytes");
 }
 
 #[test]
@@ -515,7 +557,7 @@ fn a_database_that_is_removed_between_two_parts_is_begun_anew_with_the_whole_res
     let (one, other) = (result(1, "worker-1", &large(BYTES)), result(1, "worker-2", &large(BYTES)));
     store_all_ahead(&mut store, &one);
     assert_eq!(store.apply(&[one]), Ok(vec![Ok(())]));
-    assert_eq!(store.store_ahead(&other), Ok(true));
+    assert_eq!(store.store_ahead(&other), Ok(Ahead::More));
     std::fs::remove_file(&path).expect("it is there");
     store_all_ahead(&mut store, &other);
     assert_eq!(rows(&path, "storing"), 1, "the parts from before are gone");

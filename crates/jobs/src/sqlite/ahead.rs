@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use super::store::{Schema, SqliteStore};
 use super::{Database, unreadable};
 use crate::error::StoreError;
-use crate::store::Operation;
+use crate::store::{Ahead, Operation};
 
 /// Bytes of a part: a transaction with one takes about two milliseconds, and fits into the cache of pages, without which SQLite
 /// would read the log again for each commit.
@@ -33,7 +33,7 @@ pub struct Brought<'a> {
 
 /// Parts that are stored ahead of their operation.
 #[derive(Debug)]
-pub struct Ahead {
+pub struct Parts {
     id: JobId,
     worker: Option<Identity>,
     /// How long the result is.
@@ -47,7 +47,7 @@ pub struct Ahead {
     used: Cell<bool>,
 }
 
-impl Ahead {
+impl Parts {
     fn is_of(&self, id: &JobId, brought: &Brought<'_>) -> bool {
         self.id == *id && self.worker.as_ref() == brought.worker && self.bytes == brought.payload.len()
     }
@@ -55,9 +55,12 @@ impl Ahead {
 
 impl<S: Schema> SqliteStore<S> {
     /// See [`crate::Store::store_ahead`].
-    pub(super) fn store_part(&mut self, operation: &S::Operation) -> Result<bool, StoreError> {
-        let Some(brought) = S::brought(operation).filter(|_| operation.is_large()) else { return Ok(false) };
+    pub(super) fn store_part(&mut self, operation: &S::Operation) -> Result<Ahead, StoreError> {
+        let Some(brought) = S::brought(operation).filter(|_| operation.is_large()) else { return Ok(Ahead::Whole) };
         self.follow_files()?;
+        if self.database.must_be_written_back() {
+            return Ok(Ahead::Busy);
+        }
         let id = operation.job();
         if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(id, &brought)) {
             self.drop_parts();
@@ -83,15 +86,15 @@ impl<S: Schema> SqliteStore<S> {
             Ok(Some((job, value)))
         })?;
         // What is refused is so for the reason that it has then.
-        let Some((job, value)) = place else { return Ok(false) };
+        let Some((job, value)) = place else { return Ok(Ahead::Whole) };
         let (id, worker, bytes) = (id.clone(), brought.worker.cloned(), brought.payload.len());
-        self.ahead = Some(Ahead { id, worker, bytes, job, value, stored: end, used: Cell::new(false) });
-        Ok(end < bytes)
+        self.ahead = Some(Parts { id, worker, bytes, job, value, stored: end, used: Cell::new(false) });
+        Ok(if end < bytes { Ahead::More } else { Ahead::Whole })
     }
 
     /// See [`crate::Store::drop_ahead`].
     pub(super) fn drop_parts(&mut self) {
-        if let Some(Ahead { job, value, .. }) = self.ahead.take() {
+        if let Some(Parts { job, value, .. }) = self.ahead.take() {
             self.dropped.push((job, value));
             // A full disk may keep them there for a while, where they harm nobody.
             drop(self.sweep());
@@ -174,7 +177,7 @@ fn next_value(connection: &Connection, job: i64) -> rusqlite::Result<i64> {
 }
 
 /// The number of a large result of a job: that of the parts that stand there, or of parts that are to be written.
-pub(super) fn value(connection: &Connection, job: i64, ahead: Option<&Ahead>) -> rusqlite::Result<i64> {
+pub(super) fn value(connection: &Connection, job: i64, ahead: Option<&Parts>) -> rusqlite::Result<i64> {
     ahead.map_or_else(|| next_value(connection, job), |ahead| Ok(ahead.value))
 }
 
@@ -184,7 +187,7 @@ pub(super) fn write(
     job: i64,
     value: i64,
     payload: &[u8],
-    ahead: Option<&Ahead>,
+    ahead: Option<&Parts>,
 ) -> rusqlite::Result<()> {
     if let Some(ahead) = ahead {
         ahead.used.set(true);
@@ -195,7 +198,7 @@ pub(super) fn write(
 }
 
 /// What was stored ahead of an operation about a job with this number, if all of it is there.
-pub(super) fn of<'a>(ahead: Option<&'a Ahead>, id: &JobId, job: i64, brought: &Brought<'_>) -> Option<&'a Ahead> {
+pub(super) fn of<'a>(ahead: Option<&'a Parts>, id: &JobId, job: i64, brought: &Brought<'_>) -> Option<&'a Parts> {
     ahead.filter(|ahead| ahead.is_of(id, brought) && ahead.job == job && ahead.stored == ahead.bytes)
 }
 

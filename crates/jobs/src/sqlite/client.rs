@@ -4,7 +4,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ahead::{Ahead, Brought};
+use super::ahead::{Brought, Parts};
 use super::open::Kind;
 use super::rows::{Change, JobRow};
 use super::store::{Schema, SqliteStore};
@@ -223,7 +223,7 @@ impl Schema for ClientJobs {
         connection: &Connection,
         operation: &ClientOperation,
         row: &mut JobRow<ClientState>,
-        ahead: Option<&Ahead>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome> {
         let number = row.number;
         match operation {

@@ -120,6 +120,7 @@ impl<S: Schema> SqliteStore<S> {
         let keep_log = self.database.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         keep_log.map_err(|error| self.database.error(error))?;
         self.database.connection = Connection::open_in_memory().map_err(|error| self.database.error(error))?;
+        self.database.join_write_back();
         let aside = {
             self.database = Database::open(path, &S::KIND, Some(stamp))?;
             self.database.set_aside.as_ref().map(ToString::to_string)

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 
-use super::ahead::{Ahead, Brought};
+use super::ahead::{Brought, Parts};
 use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, last_beside};
 use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
@@ -18,7 +18,7 @@ use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, statement};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{Operation, Outcome, Store};
+use crate::store::{Ahead, Operation, Outcome, Store};
 
 /// What is added to the name of a database for its journal.
 pub(super) const NOTED_SUFFIX: &str = "-noted";
@@ -84,7 +84,7 @@ pub trait Schema: Sized + Send + 'static {
         connection: &Connection,
         operation: &Self::Operation,
         row: &mut JobRow<Self::Course>,
-        ahead: Option<&Ahead>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome>;
 }
 
@@ -97,7 +97,7 @@ pub struct SqliteStore<S: Schema> {
     /// What is noted and not in the database yet. Whatever of it `rows` does not remember is decided by the database.
     pub(super) noted: Vec<S::Operation>,
     /// Parts of a large result whose operation has not come yet.
-    pub(super) ahead: Option<Ahead>,
+    pub(super) ahead: Option<Parts>,
     /// Where parts stand that belong to nobody: their job and value.
     pub(super) dropped: Vec<(i64, i64)>,
     /// Where another process notes what it has not settled: queries see it too.
@@ -356,7 +356,7 @@ impl<S: Schema> Store for SqliteStore<S> {
         }
     }
 
-    fn store_ahead(&mut self, operation: &S::Operation) -> Result<bool, StoreError> {
+    fn store_ahead(&mut self, operation: &S::Operation) -> Result<Ahead, StoreError> {
         self.store_part(operation)
     }
 
@@ -368,7 +368,8 @@ impl<S: Schema> Store for SqliteStore<S> {
         if !self.noted.is_empty() {
             self.write(&[])?;
         }
-        if self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
+        // While a large result is stored the log is long for that.
+        if self.ahead.is_none() && self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
     }
 
     fn is_settled(&self) -> bool {
@@ -387,7 +388,7 @@ impl<S: Schema> Store for SqliteStore<S> {
         if much || self.noted.len() >= SETTLED_OPERATIONS {
             self.settle()?;
         }
-        self.database.tidy()
+        self.database.tidy(self.ahead.is_some())
     }
 
     fn set_aside(&self) -> Option<&SetAside> {
@@ -406,6 +407,7 @@ impl<S: Schema> Store for SqliteStore<S> {
 
 impl<S: Schema> Drop for SqliteStore<S> {
     fn drop(&mut self) {
+        self.database.join_write_back();
         // An error loses nothing: what is noted stays so, and the next process takes it over.
         drop(self.settle());
         if let Some(journal) = self.journal.as_mut().filter(|_| self.noted.is_empty()) {
@@ -484,7 +486,7 @@ pub(super) fn apply<S: Schema>(
     rows: &mut Rows<S::Course>,
     operation: &S::Operation,
     superseded: bool,
-    ahead: Option<&Ahead>,
+    ahead: Option<&Parts>,
 ) -> rusqlite::Result<Outcome> {
     let id = operation.job();
     match S::begin(operation) {

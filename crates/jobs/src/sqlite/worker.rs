@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::ahead::{Ahead, Brought};
+use super::ahead::{Brought, Parts};
 use super::open::Kind;
 use super::rows::{Change, JobRow};
 use super::store::{Schema, SqliteStore};
@@ -240,7 +240,7 @@ impl Schema for WorkerJobs {
         connection: &Connection,
         operation: &WorkerOperation,
         row: &mut JobRow<Course>,
-        ahead: Option<&Ahead>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome> {
         let number = row.number;
         match operation {

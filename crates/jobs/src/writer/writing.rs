@@ -11,7 +11,7 @@ use super::{
     Shared, Wants,
 };
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Store};
+use crate::store::{Ahead, Operation, Outcome, Store};
 
 /// Changes that could not be stored and are kept at most: as many as wait in the queue.
 const HELD_OPERATIONS_MAX: usize = QUEUE_OPERATIONS_MAX;
@@ -108,10 +108,15 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
     /// Stores one part of the large result that is the first aside. When it is whole, or cannot be stored: its operation, and what
     /// waited for that, with their outcomes.
     fn store_aside(&mut self, aside: &mut Aside<S::Operation, Token>) -> Option<(Vec<Outcome>, Vec<Option<Token>>)> {
+        self.busy = false;
         let large = aside.front()?;
         let refused = match self.retry().and_then(|()| self.store.store_ahead(large)) {
-            Ok(true) => return None,
-            Ok(false) => None,
+            Ok(Ahead::More) => return None,
+            Ok(Ahead::Busy) => {
+                self.busy = true;
+                return None;
+            }
+            Ok(Ahead::Whole) => None,
             Err(error) => Some(error),
         };
         let (mut operations, tokens): Released<_, _> = aside.release();
@@ -157,6 +162,8 @@ struct Writing<'a, S: ?Sized + Store, Token> {
     late: Vec<Confirmation<Token>>,
     /// That changes are held was said.
     told: bool,
+    /// The store takes the next part a little later.
+    busy: bool,
 }
 
 /// Stores, confirms and answers until there will never be anything to do.
@@ -167,12 +174,12 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
 ) {
     let counters = &shared.counters;
     let held = Held { operations: VecDeque::new(), tokens: VecDeque::new(), bytes: 0 };
-    let mut writing = Writing { store, counters, held, late: Vec::new(), told: false };
+    let mut writing = Writing { store, counters, held, late: Vec::new(), told: false, busy: false };
     let mut aside = Aside::new();
     let mut settle_after = None;
     let (mut turns, mut untidied): (u32, u32) = (0, 0);
     let mut tidies_next = false;
-    while let Some(batch) = shared.take(settle_after, &mut aside) {
+    while let Some(batch) = shared.take(settle_after, writing.busy, &mut aside) {
         if batch.operations.is_empty() && batch.queries.is_empty() && aside.is_empty() {
             let settled = writing.retry().and_then(|()| writing.store.settle());
             counters.tidy_failures.fetch_add(u64::from(settled.is_err()), Ordering::Relaxed);
