@@ -55,6 +55,8 @@ struct Stepping {
     store: SqliteWorkerStore,
     told: Sender<&'static str>,
     go: Receiver<()>,
+    /// How often it is busy before it takes a part.
+    busy: usize,
 }
 
 impl Store for Stepping {
@@ -67,6 +69,10 @@ impl Store for Stepping {
         self.told.send("part").expect("the test listens");
         // At the end of the test nobody says so any more.
         self.go.recv().ok();
+        if self.busy > 0 {
+            self.busy -= 1;
+            return Ok(Ahead::Busy);
+        }
         self.store.store_ahead(operation)
     }
     fn drop_ahead(&mut self) {
@@ -113,10 +119,11 @@ struct Stepped {
 }
 
 impl Stepped {
-    fn new(path: PathBuf) -> Self {
+    fn new(path: PathBuf, busy: usize) -> Self {
         let (told, does) = channel();
         let (go, gate) = sync_channel(100);
-        let open = move || Ok(Box::new(Stepping { store: worker(&path), told, go: gate }) as Box<dyn WorkerStore>);
+        let open =
+            move || Ok(Box::new(Stepping { store: worker(&path), told, go: gate, busy }) as Box<dyn WorkerStore>);
         let (writer, confirmed) = spawned(open);
         Self { writer, confirmed, does, go }
     }
@@ -173,7 +180,7 @@ fn spawned(
 fn what_is_about_other_jobs_is_stored_between_the_parts_of_a_large_result() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("jobs.db");
-    let stepped = Stepped::new(path.clone());
+    let stepped = Stepped::new(path.clone(), 0);
     stepped.begin();
     for number in 20..24 {
         // While it is held before a part, something comes for another job.
@@ -201,7 +208,7 @@ fn what_is_about_other_jobs_is_stored_between_the_parts_of_a_large_result() {
 fn what_is_about_the_job_of_a_large_result_stays_behind_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("jobs.db");
-    let stepped = Stepped::new(path.clone());
+    let stepped = Stepped::new(path.clone(), 0);
     stepped.begin();
     // Another large result comes behind the first, with its own news before and behind it.
     stepped.submit([
@@ -232,7 +239,7 @@ fn what_is_about_the_job_of_a_large_result_stays_behind_it() {
 #[test]
 fn a_query_waits_for_a_large_result_before_it_unless_it_takes_what_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
-    let stepped = Stepped::new(folder.path().join("jobs.db"));
+    let stepped = Stepped::new(folder.path().join("jobs.db"), 0);
     stepped.begin();
     let (told, answers) = channel();
     let state = |store: &mut (dyn WorkerStore + 'static)| {
@@ -256,6 +263,25 @@ fn a_query_waits_for_a_large_result_before_it_unless_it_takes_what_is_there() {
     stepped.until_applied();
     assert_eq!(answer(), ("after", true, (WorkerState::Completed, Some(BYTES))));
     assert_eq!(answer(), ("whole", true, (WorkerState::Completed, Some(BYTES))));
+}
+
+#[test]
+fn a_store_that_is_busy_with_parts_takes_other_jobs_and_is_asked_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let stepped = Stepped::new(path.clone(), 3);
+    stepped.begin();
+    stepped.submit([(worker_event(2, "news"), 21)]);
+    stepped.go();
+    assert_eq!([stepped.next_step(), stepped.next_step()], ["apply", "part"]);
+    assert_eq!(stepped.next_confirmed(), 21);
+    // Also when nothing else will come.
+    let Stepped { writer, confirmed, does, go } = stepped;
+    drop(go);
+    writer.close();
+    assert_eq!(confirmed.try_iter().map(|one| (one.token, one.outcome)).collect::<Vec<_>>(), [(11, Ok(()))]);
+    assert_eq!(does.try_iter().last(), Some("apply"));
+    assert!(worker(&path).result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
 }
 
 #[test]
