@@ -78,3 +78,19 @@ fn a_refusal_of_a_turn_that_has_passed_is_no_refusal_of_the_job() {
     let ended = bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
     assert!(ended.outcome.is_none(), "nor is it a confirmation that the job does not run");
 }
+
+#[test]
+fn who_refuses_its_part_of_a_job_for_one_of_each_service_is_named_and_the_others_keep_theirs() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    let request = JobRequest { service: ServiceName::parse("all").expect("a name"), ..bench.request("1", "any") };
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.drain();
+    bench.reply("0x05", "1", "202", run("1", "any", &["of-one", "of-another"], 1, false));
+    assert!(bench.reply("0x05", "1", "400", refuses_turn("1", "of-one", 0)).outcome.is_none());
+    assert!(bench.after(0.5).sent.is_empty(), "nobody else has what it would have returned");
+    let outcome = bench.result("1", "of-another").outcome.expect("all have said something");
+    assert_eq!(outcome.state, JobState::Failed);
+    assert_eq!(outcome.missing, [(name("of-one"), Lost::Refused("full".to_owned()))]);
+}
