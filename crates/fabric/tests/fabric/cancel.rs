@@ -7,7 +7,7 @@ use norfab_protocol::target::Target;
 
 use norfab_fabric::client::{ClientHandle, WorkerReport};
 
-use crate::support::{Fabric, eventually, runtime, spec};
+use crate::support::{Fabric, eventually, runtime, slow_begins, spec};
 
 async fn stored_state(client: &ClientHandle, id: &JobId) -> (ClientState, Vec<String>) {
     let details = client.job(id.clone()).await.expect("room").expect("it can be read").expect("it is there");
@@ -24,12 +24,7 @@ fn a_running_job_is_cancelled_on_its_workers_and_says_by_whom_and_why_on_both_si
         let mut slow = spec("slow");
         slow.target = Target::All;
         let mut job = client.submit(slow).await.expect("taken");
-        let mut begun = 0;
-        while begun < 2 {
-            if let JobUpdate::Event(event, _) = job.next().await.expect("news") {
-                begun += u32::from(event.message == "starting");
-            }
-        }
+        slow_begins(&mut job, 2).await;
         let id = job.id().clone();
         assert_eq!(client.cancel(id.clone(), "the test", Some("typo".into())).await, Ok(true));
         let report = job.wait().await;

@@ -164,7 +164,8 @@ fn a_worker_that_stops_lets_running_tasks_end_and_the_next_one_runs_what_was_que
         let mut fabric = Fabric::start();
         fabric.worker_with("w1", 1).await;
         let client = fabric.client("c").await;
-        let running = client.submit(spec("slow")).await.expect("taken");
+        let mut running = client.submit(spec("slow")).await.expect("taken");
+        crate::support::slow_begins(&mut running, 1).await;
         let queued = client.submit(spec("ok")).await.expect("taken");
         crate::support::eventually("both are stored", async || fabric.stored_jobs("w1").await == 2).await;
         fabric.stop_worker("w1").await;

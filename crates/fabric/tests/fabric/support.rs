@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use norfab_fabric::broker::{BrokerHandle, BrokerInformation, BrokerOptions};
-use norfab_fabric::client::{ClientHandle, ClientOptions, JobSpec};
+use norfab_fabric::client::{ClientHandle, ClientOptions, JobHandle, JobSpec};
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
 use norfab_jobs::{SqliteClientStore, SqliteWorkerStore};
 use norfab_protocol::broker::BrokerConfig;
-use norfab_protocol::client::ClientConfig;
+use norfab_protocol::client::{ClientConfig, JobUpdate};
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName, TaskName};
 use norfab_service::{BuiltinPolicy, NoInput, Question, Service, Task, TaskContext};
@@ -30,6 +30,19 @@ pub fn kwargs(value: Value) -> Map<String, Value> {
 
 pub fn management() -> ServiceName {
     ServiceName::parse("mmi.service.broker").expect("a name")
+}
+
+/// What the task `slow` says when it has begun.
+pub const SLOW_BEGUN: &str = "it waits";
+
+/// Waits until the task `slow` of a job has begun on so many workers.
+pub async fn slow_begins(job: &mut JobHandle, workers: usize) {
+    let mut begun = 0;
+    while begun < workers {
+        if let JobUpdate::Event(event, _) = job.next().await.expect("news") {
+            begun += usize::from(event.message == SLOW_BEGUN);
+        }
+    }
 }
 
 pub fn spec(task: &str) -> JobSpec {
@@ -266,6 +279,8 @@ fn service() -> Service {
         }))
         .task(Task::new("again", "May run twice.", async |_: TaskContext, NoInput {}| Ok(json!("done"))).idempotent())
         .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
+            // That it starts is told before it has begun.
+            context.event(SLOW_BEGUN).await?;
             context.cancelled().cancelled().await;
             Ok(json!("ended early"))
         }))
