@@ -6,7 +6,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
+use crate::store::{LARGE_BYTES, Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
 
 /// Where a job is, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,6 +170,13 @@ const NAME_BYTES: usize = 16;
 const OPERATION_BYTES: usize = 256;
 
 impl Operation for ClientOperation {
+    fn job(&self) -> &JobId {
+        match self {
+            Self::Insert(job) => &job.id,
+            Self::Progress { id, .. } | Self::Result { id, .. } | Self::Event { id, .. } => id,
+        }
+    }
+
     fn bytes(&self) -> usize {
         OPERATION_BYTES
             + match self {
@@ -181,6 +188,10 @@ impl Operation for ClientOperation {
                 Self::Result { payload, .. } => payload.len(),
                 Self::Event { body, .. } => body.len(),
             }
+    }
+
+    fn is_large(&self) -> bool {
+        matches!(self, Self::Result { payload, .. } if payload.len() > LARGE_BYTES)
     }
 
     fn begins_a_job(&self) -> bool {

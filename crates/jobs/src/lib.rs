@@ -37,8 +37,8 @@ pub use memory::{MemoryClientStore, MemoryWorkerStore};
 pub use retention::{Pruned, Retention};
 pub use sqlite::{DamagedFile, Kept, SetAside, SqliteClientStore, SqliteWorkerStore};
 pub use store::{
-    EVENTS_PER_JOB_MAX, LISTED_JOBS_MAX, Operation, Outcome, PAGE_BYTES_MAX, Page, PageEnd, Statistics, Store,
-    UnreadableJob,
+    Ahead, EVENTS_PER_JOB_MAX, LARGE_BYTES, LISTED_JOBS_MAX, Operation, Outcome, PAGE_BYTES_MAX, Page, PageEnd,
+    Statistics, Store, UnreadableJob,
 };
 pub use worker::{WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore};
 pub use writer::{

@@ -2,12 +2,16 @@
 //!
 //! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
 //! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
-//! tables and the queries, `blob` what may be large. `replaced` sees to files that somebody else removes.
+//! tables and the queries, `blob` what may be large, `ahead` the parts of large results. `log` writes SQLite's
+//! log back. `replaced` sees to files that somebody else removes.
 
+mod ahead;
 mod blob;
 mod client;
 mod journal;
+mod log;
 mod open;
+mod reading;
 mod record;
 mod replaced;
 mod rows;
@@ -17,12 +21,13 @@ mod worker;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
 
 use rusqlite::types::Type;
 use rusqlite::{Connection, ErrorCode, Row};
 
+pub use self::log::LOG_BYTES_MAX;
 pub use client::{ClientJobs, SqliteClientStore};
 pub use open::{DamagedFile, Kept, SetAside};
 pub use store::{Schema, SqliteStore};
@@ -32,19 +37,11 @@ use crate::error::StoreError;
 use crate::retention::{PRUNED_JOBS_MAX, Pruned, Retention};
 use crate::store::Statistics;
 
-use open::{BUSY_TIMEOUT, Sharing};
+use open::Sharing;
 use replaced::Files;
 
 /// Name of the file in the folder of a client or worker. The file that Python peers keep there has another name.
 pub const FILE_NAME: &str = "jobs.db";
-
-/// Pages of the log after which it is written back into the database: 4 MiB, so that the log stays small and writing it
-/// back takes milliseconds.
-const CHECKPOINT_PAGES: usize = 1000;
-
-/// Bytes of the log above which it is cut off once it is written back: one large result makes it as long as it is, and it would
-/// stay so. Small logs are kept, as writing into a file that is there costs less.
-pub const LOG_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes that one step of pruning frees, so that the writer is soon back at its queue.
 const PRUNED_BYTES_MAX: u64 = 64 << 20;
@@ -73,6 +70,10 @@ struct Database {
     log_pages: Arc<AtomicUsize>,
     /// How long the log was when it was last written back.
     pages_written_back: usize,
+    /// What writes it back beside this thread.
+    write_back: Option<JoinHandle<()>>,
+    /// It has not begun anew since that was begun.
+    is_long_for_large: bool,
     page_bytes: u64,
     counts: Counts,
 }
@@ -128,40 +129,6 @@ impl Database {
             drop(statement(connection, "ROLLBACK"));
         }
         result.map_err(|error| self.error(error))
-    }
-
-    /// Writes the log back when it has grown.
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        let pages = self.log_pages.load(Ordering::Relaxed);
-        if pages < self.pages_written_back {
-            // SQLite began the log anew.
-            self.pages_written_back = 0;
-        }
-        if pages - self.pages_written_back < CHECKPOINT_PAGES {
-            return Ok(());
-        }
-        // Readers of other processes may hold part of the log back; it is tried again when the log has grown as much again.
-        self.pages_written_back = pages;
-        self.number("PRAGMA wal_checkpoint(PASSIVE)")?;
-        if self.log_is_long() { self.cut_log() } else { Ok(()) }
-    }
-
-    /// Whether the log is longer than [`LOG_BYTES_MAX`].
-    fn log_is_long(&self) -> bool {
-        self.log_pages.load(Ordering::Relaxed) as u64 * self.page_bytes > LOG_BYTES_MAX
-    }
-
-    /// Writes the log back and leaves an empty one. Where another process reads, it stays as it is: nobody is waited for.
-    fn cut_log(&mut self) -> Result<(), StoreError> {
-        let timeout = |time| self.connection.busy_timeout(time).map_err(|error| self.error(error));
-        timeout(Duration::ZERO)?;
-        let busy = self.number("PRAGMA wal_checkpoint(TRUNCATE)");
-        timeout(BUSY_TIMEOUT)?;
-        if busy? == 0 {
-            self.log_pages.store(0, Ordering::Relaxed);
-            self.pages_written_back = 0;
-        }
-        Ok(())
     }
 
     fn error(&self, error: rusqlite::Error) -> StoreError {
@@ -229,7 +196,7 @@ impl Database {
         let forget: Vec<String> = tables
             .iter()
             .map(|table| format!("DELETE FROM {table} WHERE job = ?1"))
-            .chain(["DELETE FROM job WHERE number = ?1".to_owned()])
+            .chain(["storing WHERE job", "job WHERE number"].map(|rows| format!("DELETE FROM {rows} = ?1")))
             .collect();
         self.transaction(|connection, _| {
             let mut kept = number(connection, "SELECT count(*) FROM job WHERE finished IS NOT NULL")?;
@@ -268,7 +235,7 @@ impl Database {
         let connection = &self.connection;
         let sizes: String = tables
             .iter()
-            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE job = number)"))
+            .map(|table| format!("+ (SELECT total(length(data)) FROM {table} WHERE {table}.job = job.number)"))
             .collect();
         let sql = format!(
             "SELECT finished, ifnull(length(body), 0) {sizes} FROM job WHERE finished IS NOT NULL ORDER BY number"

@@ -21,10 +21,20 @@ pub const EVENTS_PER_JOB_MAX: usize = 10_000;
 /// What became of one operation.
 pub type Outcome = Result<(), OperationError>;
 
+/// Bytes of a result above which it is large: it goes into a store in parts, and others go between them. Smaller ones take some
+/// milliseconds.
+pub const LARGE_BYTES: usize = 1 << 20;
+
 /// Something that changes a store.
 pub trait Operation: Send + 'static {
+    /// The job that it is about.
+    fn job(&self) -> &JobId;
+
     /// About how many bytes it holds; queues and batches are bounded by it.
     fn bytes(&self) -> usize;
+
+    /// Whether it carries a result of more than [`LARGE_BYTES`].
+    fn is_large(&self) -> bool;
 
     /// Whether it begins a job, or the run of one. Whoever begins one is told when it is not stored, and does not do it; all other
     /// changes have happened already.
@@ -32,6 +42,17 @@ pub trait Operation: Send + 'static {
 
     /// Whether its owner wants to know when it is stored after all, where it could not be at once.
     fn is_confirmed_late(&self) -> bool;
+}
+
+/// What came of [`Store::store_ahead`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// A part was stored, and there are more.
+    More,
+    /// The store is busy with those before: ask again a little later.
+    Busy,
+    /// All is there, or will be refused: apply the operation.
+    Whole,
 }
 
 /// A job database.
@@ -42,6 +63,16 @@ pub trait Store: Send {
     /// Applies operations in their order, in one transaction. The outer error says that nothing was stored; otherwise there
     /// is one outcome per operation, and a refused operation leaves no trace and does not disturb the others.
     fn apply(&mut self, operations: &[Self::Operation]) -> Result<Vec<Outcome>, StoreError>;
+
+    /// Stores one part more of what a large operation carries, ahead of the operation, in a step of some milliseconds. Nobody
+    /// sees the parts before the operation is applied; they are taken back by [`Store::drop_ahead`], by parts of another
+    /// operation, and by the next process after a crash. Errors: the part is not stored, those before it are.
+    fn store_ahead(&mut self, _operation: &Self::Operation) -> Result<Ahead, StoreError> {
+        Ok(Ahead::Whole)
+    }
+
+    /// Takes back what was stored ahead of an operation that is not applied.
+    fn drop_ahead(&mut self) {}
 
     /// Puts what was applied into the form in which other processes read it; what was applied survives the death of the
     /// process without. The writer calls it when there is nothing else to do. Errors: no space; it stays as it is.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
+use crate::store::{LARGE_BYTES, Operation, Outcome, Page, PageEnd, Paged, Statistics, Store};
 
 /// Where a job is, as its worker sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,6 +133,13 @@ pub enum WorkerOperation {
 const OPERATION_BYTES: usize = 256;
 
 impl Operation for WorkerOperation {
+    fn job(&self) -> &JobId {
+        match self {
+            Self::Insert(job) => &job.id,
+            Self::State { id, .. } | Self::Answered { id } | Self::Finish { id, .. } | Self::Event { id, .. } => id,
+        }
+    }
+
     fn bytes(&self) -> usize {
         OPERATION_BYTES
             + match self {
@@ -141,6 +148,10 @@ impl Operation for WorkerOperation {
                 Self::Finish { payload, .. } => payload.len(),
                 Self::Event { body, .. } => body.len(),
             }
+    }
+
+    fn is_large(&self) -> bool {
+        matches!(self, Self::Finish { payload, .. } if payload.len() > LARGE_BYTES)
     }
 
     fn begins_a_job(&self) -> bool {

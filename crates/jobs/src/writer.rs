@@ -4,7 +4,11 @@
 //! on an operation (a POST, a 201, a result) leaves when its confirmation comes. A slow disk delays confirmations and
 //! nothing else; a full disk makes them failures until there is space again. New jobs are refused then; what happened to others is
 //! kept, in bounds, and stored when there is space.
+//!
+//! A large result goes into the store in parts. What is about other jobs passes it between two of them; what is about its own job
+//! stays behind it.
 
+mod aside;
 mod writing;
 
 use std::collections::VecDeque;
@@ -14,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use self::aside::Aside;
 use crate::client::ClientStore;
 use crate::error::StoreError;
 use crate::sqlite::SetAside;
@@ -47,6 +52,9 @@ pub const GATHER_OPERATIONS: usize = 256;
 
 /// Bytes after which a commit takes no further operation, for the same reason.
 pub const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// How soon a store that is busy with parts of a large result is asked whether it takes the next.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Stack of the thread. SQLite without optimisation overflows 256 KiB when it opens a database. A process may have hundreds of
 /// these threads, but pages of a stack that are never touched cost address space only.
@@ -152,8 +160,8 @@ pub fn spawn_worker<Token: Clone + Send + 'static>(
 }
 
 /// Starts a thread called `name` (the system shows 15 bytes of it), opens the store on it and waits until it is open.
-/// `confirm` is called on that thread once per commit, with the confirmations in the order of submission; it must not
-/// block and must not wait for this writer. Errors: those of `open`, and a thread that cannot be started.
+/// `confirm` is called on that thread once per commit, with the confirmations in the order of submission, but that those of
+/// other jobs pass a large result; it must not block and must not wait for this writer. Errors: those of `open`, and a thread that cannot be started.
 pub fn spawn<S: ?Sized + Store + 'static, Token: Clone + Send + 'static>(
     name: &str,
     open: impl FnOnce() -> Result<Box<S>, StoreError> + Send + 'static,
@@ -207,10 +215,10 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         Ok(())
     }
 
-    /// Runs `query` on the thread, after all that was submitted before and after its confirmations. It delivers its answer
-    /// itself, and is dropped without being run if the writer ends first. Errors: too many wait, or the writer ended.
+    /// Runs `query` on the thread, after all that was submitted before, large results included, and after its confirmations. It
+    /// delivers its answer itself, and is dropped without being run if the writer ends first. Errors: too many wait, or the writer ended.
     pub fn try_query(&self, query: impl FnOnce(&mut S) + Send + 'static) -> Result<(), QueryError> {
-        self.put_query(false, Box::new(move |store, _| query(store)))
+        self.put_query(Wants::Order, Box::new(move |store, _| query(store)))
     }
 
     /// As [`Self::try_query`], for who acts on the answer: a change that could not be stored has happened all the same, and its job
@@ -222,20 +230,20 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
     ) -> Result<(), QueryError> {
         let query =
             move |store: &mut S, is_whole: bool| query(if is_whole { Ok(store) } else { Err(QueryError::Behind) });
-        self.put_query(true, Box::new(query))
+        self.put_query(Wants::All, Box::new(query))
     }
 
-    /// As [`Self::try_query`], for who can use what is there: the query is told whether that is all, or changes that have happened
-    /// are missing because they could not be stored.
+    /// As [`Self::try_query`], for who can use what is there: the query passes large results, and is told whether that is all, or
+    /// changes that have happened are missing because they are not stored yet or could not be.
     pub fn try_query_telling(&self, query: impl FnOnce(&mut S, bool) + Send + 'static) -> Result<(), QueryError> {
-        self.put_query(false, Box::new(query))
+        self.put_query(Wants::Whatever, Box::new(query))
     }
 
-    fn put_query(&self, wants_whole: bool, run: RunQuery<S>) -> Result<(), QueryError> {
+    fn put_query(&self, wants: Wants, run: RunQuery<S>) -> Result<(), QueryError> {
         let mut queue = self.shared.lock();
         queue.accepts_query()?;
         let after = queue.submitted;
-        queue.queries.push_back(Query { after, wants_whole, run });
+        queue.queries.push_back(Query { after, wants, run });
         self.shared.wake(queue);
         Ok(())
     }
@@ -315,9 +323,19 @@ type RunQuery<S> = Box<dyn FnOnce(&mut S, bool) + Send>;
 struct Query<S: ?Sized> {
     /// The operations that were submitted before it.
     after: u64,
-    /// Whether it is worth trying once more to store what could not be.
-    wants_whole: bool,
+    wants: Wants,
     run: RunQuery<S>,
+}
+
+/// What of what was submitted before it a query wants to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// What is there, at once.
+    Whatever,
+    /// All, but for what could not be stored.
+    Order,
+    /// All: it is worth trying once more to store what could not be.
+    All,
 }
 
 struct Queue<S: ?Sized + Store, Token> {
@@ -467,17 +485,24 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
     }
 
     /// Sleeps until there is something to do, which after `settle_after` is an empty batch: time to settle. `None` when there
-    /// never will be anything to do.
-    fn take(&self, settle_after: Option<Duration>) -> Option<Batch<S, Token>> {
+    /// never will be anything to do. Large results go aside, with what has to stay behind them, and while some are there it does not
+    /// sleep, but for [`BUSY_PAUSE`] where the store is `busy` with them.
+    fn take(
+        &self,
+        settle_after: Option<Duration>,
+        busy: bool,
+        aside: &mut Aside<S::Operation, Token>,
+    ) -> Option<Batch<S, Token>> {
+        let pause = if busy { Some(BUSY_PAUSE) } else { settle_after };
         let mut queue = self.lock();
-        while !queue.is_urgent() {
+        while (aside.is_empty() || busy) && !queue.is_urgent() {
             if queue.operations.is_empty() {
-                if queue.closed {
+                if queue.closed && aside.is_empty() {
                     return None;
                 }
                 queue.sleep = Sleep::Idle;
                 let timed_out;
-                (queue, timed_out) = self.sleep(queue, settle_after);
+                (queue, timed_out) = self.sleep(queue, pause);
                 if timed_out && queue.operations.is_empty() {
                     break;
                 }
@@ -493,21 +518,40 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
         let mut batch = Batch { operations: Vec::new(), tokens: Vec::new(), queries: VecDeque::new() };
         let mut bytes = 0;
         while batch.operations.len() < BATCH_OPERATIONS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((operation, _)) = queue.operations.front() else {
+                break;
+            };
+            let goes_aside = aside.concerns(operation);
+            if goes_aside && !aside.has_room(operation) {
+                break;
+            }
             let Some((operation, token)) = queue.operations.pop_front() else {
                 break;
             };
-            bytes += operation.bytes();
+            queue.bytes -= operation.bytes();
             queue.awaited -= usize::from(token.is_some());
-            batch.operations.push(operation);
-            batch.tokens.push(token);
+            queue.taken += 1;
+            if goes_aside {
+                aside.push(queue.taken, operation, token);
+            } else {
+                bytes += operation.bytes();
+                batch.operations.push(operation);
+                batch.tokens.push(token);
+            }
         }
-        queue.bytes -= bytes;
-        queue.taken += batch.operations.len() as u64;
         // Queries see what was submitted before them, so they wait until all of that was taken. What came after them does not
         // hold them up.
         let taken = queue.taken;
-        while let Some(query) = queue.queries.pop_front_if(|query| query.after <= taken) {
-            batch.queries.push_back(query);
+        let is_due = |query: &Query<S>| {
+            query.after <= taken && (query.wants == Wants::Whatever || aside.has_none_up_to(query.after))
+        };
+        if aside.is_empty() {
+            while let Some(query) = queue.queries.pop_front_if(|query| is_due(query)) {
+                batch.queries.push_back(query);
+            }
+        } else {
+            let (due, later) = std::mem::take(&mut queue.queries).into_iter().partition(is_due);
+            (batch.queries, queue.queries) = (due, later);
         }
         Some(batch)
     }

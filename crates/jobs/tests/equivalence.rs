@@ -59,11 +59,18 @@ fn client_operation(chance: &mut Chance) -> ClientOperation {
     }
 }
 
-/// Gives both stores the same lists, and the file now and then a moment of rest, a restart or a crash.
+/// A result that goes into the file in three parts or four.
+fn large_result(chance: &mut Chance) -> Vec<u8> {
+    large(LARGE_BYTES + 1 + chance.below(LARGE_BYTES))
+}
+
+/// Gives both stores the same lists, and the file now and then a moment of rest, a restart or a crash, also between the parts of a
+/// large result.
 fn compare<Memory, File, Details: PartialEq + Debug>(
     memory: impl Fn() -> Memory,
     file: impl Fn(&Path) -> File,
     operation: impl Fn(&mut Chance) -> Memory::Operation,
+    large_operation: impl Fn(&mut Chance) -> Memory::Operation,
     of_memory: impl Fn(&mut Memory, usize) -> Details,
     of_file: impl Fn(&mut File, usize) -> Details,
 ) where
@@ -77,6 +84,23 @@ fn compare<Memory, File, Details: PartialEq + Debug>(
         let mut expected = memory();
         let mut found = file(&path);
         for _ in 0..30 {
+            if chance.below(20) == 0 {
+                let one = large_operation(chance);
+                let parts = chance.below(5);
+                let whole = (0..parts).any(|_| found.store_ahead(&one).expect("space") == Ahead::Whole);
+                // What is about other jobs comes between, and now and then it is not applied at all.
+                let job = one.job().clone();
+                let others: Vec<_> = (0..3).map(|_| operation(chance)).filter(|other| *other.job() != job).collect();
+                assert_eq!(found.apply(&others), expected.apply(&others), "seed {seed}");
+                match chance.below(4) {
+                    0 => {}
+                    1 => found.drop_ahead(),
+                    _ => {
+                        let one = std::slice::from_ref(&one);
+                        assert_eq!(found.apply(one), expected.apply(one), "seed {seed}, {parts} parts, {whole}");
+                    }
+                }
+            }
             // Batches that are noted, and batches that are too large for it.
             let count = chance.of(&[1, 1, 2, 3, 5, 40]);
             let operations: Vec<_> = (0..count).map(|_| operation(chance)).collect();
@@ -124,6 +148,7 @@ fn a_workers_file_decides_as_the_memory_does() {
         MemoryWorkerStore::new,
         |path| SqliteWorkerStore::open(path, STAMP).expect("a database"),
         worker_operation,
+        |chance| finish(chance.below(JOBS), WorkerState::Completed, &large_result(chance)),
         |store, number| store.job(&id(number)),
         |store, number| store.job(&id(number)),
     );
@@ -135,6 +160,7 @@ fn a_clients_file_decides_as_the_memory_does() {
         MemoryClientStore::new,
         |path| SqliteClientStore::open(path, STAMP).expect("a database"),
         client_operation,
+        |chance| result(chance.below(JOBS), chance.of(&["worker-1", "worker-2"]), &large_result(chance)),
         |store, number| store.job(&id(number)),
         |store, number| store.job(&id(number)),
     );

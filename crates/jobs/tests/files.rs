@@ -107,7 +107,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the job database {path_text} has schema version 99, this program knows up to 3: run the newer program, or move the file away"
+            "the job database {path_text} has schema version 99, this program knows up to 4: run the newer program, or move the file away"
         )
     );
     let connection = Connection::open(&path).expect("a database");

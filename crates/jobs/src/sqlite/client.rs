@@ -4,16 +4,17 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::ahead::{Brought, Parts};
 use super::open::Kind;
 use super::rows::{Change, JobRow};
 use super::store::{Schema, SqliteStore};
-use super::{blob, parsed, signed, unreadable};
+use super::{ahead, blob, parsed, signed, unreadable};
 use crate::client::{
     ClientJob, ClientJobDetails, ClientJobFilter, ClientOperation, ClientState, ClientStore, check_end, check_insert,
     check_open, check_progress,
 };
 use crate::error::{OperationError, StoreError};
-use crate::store::{LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{LARGE_BYTES, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
 
 /// The columns that [`read_job`] reads.
 macro_rules! job_columns {
@@ -116,18 +117,14 @@ impl Schema for ClientJobs {
         name: "client",
         // "NFJC"
         application_id: 0x4e46_4a43,
-        migrations: &[include_str!("client_1.sql"), include_str!("noted.sql"), include_str!("client_3.sql")],
+        migrations: &[
+            include_str!("client_1.sql"),
+            include_str!("noted.sql"),
+            include_str!("client_3.sql"),
+            include_str!("parts.sql"),
+        ],
     };
-    const TABLES: &[&str] = &["body", "result", "event"];
-
-    fn job(operation: &ClientOperation) -> &JobId {
-        match operation {
-            ClientOperation::Insert(job) => &job.id,
-            ClientOperation::Progress { id, .. }
-            | ClientOperation::Result { id, .. }
-            | ClientOperation::Event { id, .. } => id,
-        }
-    }
+    const TABLES: &[&str] = &["body", "result", "event", "part"];
 
     fn begin(operation: &ClientOperation) -> Option<Result<ClientState, OperationError>> {
         let ClientOperation::Insert(job) = operation else { return None };
@@ -153,6 +150,18 @@ impl Schema for ClientJobs {
             ClientOperation::Result { id, .. } => check_open(id, *course),
             ClientOperation::Insert(_) | ClientOperation::Event { .. } => Ok(()),
         }
+    }
+
+    fn brought(operation: &ClientOperation) -> Option<Brought<'_>> {
+        let ClientOperation::Result { worker, payload, .. } = operation else { return None };
+        Some(Brought { worker: Some(worker), payload })
+    }
+
+    fn has_result(connection: &Connection, number: i64, brought: &Brought<'_>) -> rusqlite::Result<bool> {
+        let worker = brought.worker.map(Identity::as_str);
+        connection
+            .prepare_cached("SELECT 1 FROM result WHERE job = ?1 AND worker = ?2")?
+            .exists(params![number, worker])
     }
 
     fn count(operation: &ClientOperation, row: &mut JobRow<ClientState>) -> Outcome {
@@ -214,6 +223,7 @@ impl Schema for ClientJobs {
         connection: &Connection,
         operation: &ClientOperation,
         row: &mut JobRow<ClientState>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome> {
         let number = row.number;
         match operation {
@@ -239,15 +249,23 @@ impl Schema for ClientJobs {
                 };
             }
             ClientOperation::Result { id, worker, payload } => {
-                let mut insert = connection.prepare_cached(
-                    "INSERT INTO result (job, worker, part, data) VALUES (?1, ?2, ?3, ?4) \
-                     ON CONFLICT DO NOTHING",
-                )?;
-                for (part, data) in blob::parts(payload) {
-                    // The first part tells whether there is a result already, so a refusal leaves no part behind.
-                    if insert.execute(params![number, worker.as_str(), part, data])? == 0 {
-                        return Ok(Err(duplicate_result(id, worker)));
-                    }
+                let is_large = payload.len() > LARGE_BYTES;
+                let ahead = ahead::of(ahead, id, number, &Brought { worker: Some(worker), payload });
+                let value = if is_large { Some(ahead::value(connection, number, ahead)?) } else { None };
+                let bytes = value.map(|_| signed(payload.len() as u64));
+                let data = if is_large { &[][..] } else { payload };
+                let inserted = connection
+                    .prepare_cached(
+                        "INSERT INTO result (job, worker, part, data, value, bytes) VALUES (?1, ?2, 0, ?3, ?4, ?5) \
+                         ON CONFLICT DO NOTHING",
+                    )?
+                    .execute(params![number, worker.as_str(), data, value, bytes])?;
+                // It comes before its parts, so that a refusal leaves none behind.
+                if inserted == 0 {
+                    return Ok(Err(duplicate_result(id, worker)));
+                }
+                if let Some(value) = value {
+                    ahead::write(connection, number, value, payload, ahead)?;
                 }
                 if let Some(returned) = &mut row.returned {
                     returned.insert(worker.clone());
@@ -301,18 +319,23 @@ fn read_job_and_body(connection: &Connection, row: &Row<'_>) -> rusqlite::Result
 }
 
 fn results(connection: &Connection, job: i64) -> rusqlite::Result<Vec<(Identity, Bytes)>> {
-    let mut select =
-        connection.prepare_cached("SELECT worker, data FROM result WHERE job = ?1 ORDER BY worker, part")?;
+    let mut select = connection
+        .prepare_cached("SELECT worker, data, value, bytes FROM result WHERE job = ?1 ORDER BY worker, part")?;
     let mut rows = select.query([job])?;
     let mut results: Vec<(Identity, Vec<u8>)> = Vec::new();
     while let Some(row) = rows.next()? {
         let worker = row.get_ref(0)?.as_str()?;
         let part = row.get_ref(1)?.as_blob()?;
         match results.last_mut() {
+            // Earlier versions of this program have large ones here in several rows.
             Some((last, value)) if last.as_str() == worker => value.extend_from_slice(part),
             _ => {
                 let worker = parsed(row, 0, |text| Identity::parse(text).ok())?;
-                results.push((worker, part.to_vec()));
+                let payload = match row.get(2)? {
+                    Some(value) => ahead::read(connection, job, value, row.get(3)?, 3)?,
+                    None => part.to_vec(),
+                };
+                results.push((worker, payload));
             }
         }
     }

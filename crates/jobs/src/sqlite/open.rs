@@ -22,7 +22,7 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const CHECKED_BYTES_MAX: u64 = 64 << 20;
 
 /// Statements that are kept prepared: all that the stores use.
-const STATEMENTS_CACHED: usize = 32;
+const STATEMENTS_CACHED: usize = 48;
 
 /// A damaged file that is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,20 @@ impl Database {
     fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
         let Opened { connection, sharing, log_pages, page_bytes } = opened;
         let (files, counts) = (Files::of(&path), Counts::default());
-        Self { connection, sharing, path, files, set_aside, log_pages, pages_written_back: 0, page_bytes, counts }
+        let (pages_written_back, write_back, is_long_for_large) = (0, None, false);
+        Self {
+            connection,
+            sharing,
+            path,
+            files,
+            set_aside,
+            log_pages,
+            pages_written_back,
+            write_back,
+            is_long_for_large,
+            page_bytes,
+            counts,
+        }
     }
 }
 

@@ -120,12 +120,16 @@ impl<S: Schema> SqliteStore<S> {
         let keep_log = self.database.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true);
         keep_log.map_err(|error| self.database.error(error))?;
         self.database.connection = Connection::open_in_memory().map_err(|error| self.database.error(error))?;
+        self.database.join_write_back();
         let aside = {
             self.database = Database::open(path, &S::KIND, Some(stamp))?;
             self.database.set_aside.as_ref().map(ToString::to_string)
         };
         self.rows.forget();
+        // What had begun begins anew.
+        (self.ahead, self.dropped) = (None, Vec::new());
         self.open_journal_anew(path)?;
+        self.database.remove_left_parts()?;
         let path = path.display();
         self.news.push(match carried {
             Some(jobs) => format!(
@@ -152,7 +156,7 @@ impl<S: Schema> SqliteStore<S> {
             connection.execute("ATTACH ?1 AS begun", [begun.to_string_lossy()])?;
             statement(connection, "BEGIN")?;
             let jobs = connection.execute("INSERT INTO begun.job SELECT * FROM main.job WHERE finished IS NULL", [])?;
-            for table in S::TABLES {
+            for table in S::TABLES.iter().chain(&["storing"]) {
                 let unfinished = "job IN (SELECT number FROM begun.job)";
                 connection
                     .execute(&format!("INSERT INTO begun.{table} SELECT * FROM main.{table} WHERE {unfinished}"), [])?;

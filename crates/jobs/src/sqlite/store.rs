@@ -7,17 +7,18 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use norfab_protocol::name::JobId;
-use rusqlite::{Connection, Row, params};
+use rusqlite::Connection;
 
-use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, last_beside, read_beside};
+use super::ahead::{Brought, Parts};
+use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, last_beside};
 use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
 use super::replaced::Files;
 use super::rows::{Change, JobRow, Rows, superseded};
-use super::{Counts, Database, SetAside, statement, store_error};
+use super::{Counts, Database, SetAside, statement};
 use crate::error::{OperationError, StoreError};
 use crate::retention::{Pruned, Retention};
-use crate::store::{LISTED_JOBS_MAX, Operation, Outcome, PAGE_BYTES_MAX, Page, PageEnd, Paged, Store, UnreadableJob};
+use crate::store::{Ahead, Operation, Outcome, Store};
 
 /// What is added to the name of a database for its journal.
 pub(super) const NOTED_SUFFIX: &str = "-noted";
@@ -50,9 +51,6 @@ pub trait Schema: Sized + Send + 'static {
     /// Tables whose rows belong to a job by their column `job`.
     const TABLES: &[&str];
 
-    /// Which job an operation is about.
-    fn job(operation: &Self::Operation) -> &JobId;
-
     /// For a new job, what it begins with, or why it cannot.
     fn begin(operation: &Self::Operation) -> Option<Result<Self::Course, OperationError>>;
 
@@ -61,6 +59,12 @@ pub trait Schema: Sized + Send + 'static {
 
     /// The rule for all operations but new jobs: takes a known job on, or refuses.
     fn advance(operation: &Self::Operation, course: &mut Self::Course) -> Outcome;
+
+    /// The result that an operation brings.
+    fn brought(operation: &Self::Operation) -> Option<Brought<'_>>;
+
+    /// Whether the database has a result in the place of this one.
+    fn has_result(connection: &Connection, number: i64, brought: &Brought<'_>) -> rusqlite::Result<bool>;
 
     /// What else the database would refuse of an operation that [`Schema::advance`] takes, decided by what is remembered. It
     /// must be remembered.
@@ -75,11 +79,12 @@ pub trait Schema: Sized + Send + 'static {
     /// Writes a new job; its number, or `None` where its id is stored.
     fn insert(connection: &Connection, operation: &Self::Operation) -> rusqlite::Result<Option<i64>>;
 
-    /// Writes what an operation that was taken leaves in a known job's rows.
+    /// Writes what an operation that was taken leaves in a known job's rows. `ahead`: what may be there of it.
     fn write(
         connection: &Connection,
         operation: &Self::Operation,
         row: &mut JobRow<Self::Course>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome>;
 }
 
@@ -90,9 +95,13 @@ pub struct SqliteStore<S: Schema> {
     /// `None`: another process holds it, and everything goes into the database at once.
     pub(super) journal: Option<Journal>,
     /// What is noted and not in the database yet. Whatever of it `rows` does not remember is decided by the database.
-    noted: Vec<S::Operation>,
+    pub(super) noted: Vec<S::Operation>,
+    /// Parts of a large result whose operation has not come yet.
+    pub(super) ahead: Option<Parts>,
+    /// Where parts stand that belong to nobody: their job and value.
+    pub(super) dropped: Vec<(i64, i64)>,
     /// Where another process notes what it has not settled: queries see it too.
-    beside: Option<PathBuf>,
+    pub(super) beside: Option<PathBuf>,
     /// Of the owner of the jobs: names files that are set aside.
     pub(super) stamp: Option<String>,
     /// What people should know and nobody has taken yet.
@@ -142,6 +151,8 @@ impl<S: Schema> SqliteStore<S> {
             rows: Rows::default(),
             journal,
             noted,
+            ahead: None,
+            dropped: Vec::new(),
             beside: None,
             stamp: stamp.map(str::to_owned),
             news: Vec::new(),
@@ -158,6 +169,9 @@ impl<S: Schema> SqliteStore<S> {
             // It stays noted until there is space.
             Ok(()) | Err(StoreError::DiskFull { .. }) => {}
             Err(error) => return Err(error),
+        }
+        if store.stamp.is_some() && store.journal.is_some() {
+            store.database.remove_left_parts()?;
         }
         if let (Some(damage), Some(stamp)) = (damage, stamp) {
             store.database.set_aside = Some(store.set_journal_aside(path, stamp, damage));
@@ -253,102 +267,6 @@ impl<S: Schema> SqliteStore<S> {
         self.database.number(&format!("PRAGMA max_page_count = {pages}")).map(|_| ())
     }
 
-    /// Asks the database about all jobs, or about one. On a full disk it can answer only about jobs of which nothing is noted.
-    pub(super) fn read<T>(
-        &mut self,
-        job: Option<&JobId>,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        if let Some(path) = self.beside.clone() {
-            return self.read_beside(&path, query);
-        }
-        let concerned = |noted: &[S::Operation]| job.is_none_or(|job| noted.iter().any(|one| S::job(one) == job));
-        match self.settle() {
-            Err(StoreError::DiskFull { .. }) if !concerned(&self.noted) => {}
-            settled => settled?,
-        }
-        query(&self.database.connection).map_err(|error| self.database.error(error))
-    }
-
-    /// A page of unfinished jobs; `columns` are what `read` reads. One row that cannot be read keeps none of the others back.
-    pub(super) fn page<Job: Paged>(
-        &mut self,
-        columns: &str,
-        after: Option<PageEnd>,
-        limit: usize,
-        read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
-    ) -> Result<Page<Job>, StoreError> {
-        let (time, id) = after.unwrap_or((f64::NEG_INFINITY, String::new()));
-        let sql = format!(
-            "SELECT {columns} FROM job WHERE finished IS NULL AND (submitted, id) > (?1, ?2) \
-             ORDER BY submitted, id LIMIT ?3"
-        );
-        self.page_of(&sql, params![time, id, limit.min(LISTED_JOBS_MAX) as i64], read)
-    }
-
-    /// What a query finds, as a page.
-    pub(super) fn page_of<Job: Paged>(
-        &mut self,
-        sql: &str,
-        parameters: impl rusqlite::Params,
-        read: impl Fn(&Connection, &Row<'_>) -> rusqlite::Result<Job>,
-    ) -> Result<Page<Job>, StoreError> {
-        let path = self.database.path.clone();
-        self.read(None, |connection| {
-            let mut select = connection.prepare_cached(sql)?;
-            let mut rows = select.query(parameters)?;
-            let mut page = Page { jobs: Vec::new(), unreadable: Vec::new(), end: None };
-            let mut bytes = 0;
-            while bytes < PAGE_BYTES_MAX
-                && let Some(row) = rows.next()?
-            {
-                let id = row.get::<_, String>("id");
-                match read(connection, row) {
-                    Ok(job) => {
-                        bytes += job.request_bytes();
-                        page.jobs.push(job);
-                    }
-                    Err(error) => {
-                        let id = id.as_ref().ok().and_then(|id| JobId::parse(id).ok());
-                        page.unreadable.push(UnreadableJob { id, error: store_error(path.clone(), &error) });
-                    }
-                }
-                if let (Ok(time), Ok(id)) = (row.get("submitted"), id) {
-                    page.end = Some((time, id));
-                }
-            }
-            Ok(page)
-        })
-    }
-
-    /// Asks the database as it will be when it has what another process noted: in a transaction that is then taken back.
-    fn read_beside<T>(
-        &mut self,
-        path: &Path,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T>,
-    ) -> Result<T, StoreError> {
-        let Database { connection, .. } = &self.database;
-        let asked = (|| {
-            statement(connection, "BEGIN IMMEDIATE").map_err(|error| self.database.error(error))?;
-            let mark = mark(&self.database)?;
-            let records = read_beside(path, mark).map_err(|error| file_error("read the job journal", path, &error))?;
-            let (mut rows, mut counts) = (Rows::default(), Counts::default());
-            for operation in operations::<S>(path, records)? {
-                // What is refused here will be refused there.
-                drop(
-                    apply::<S>(connection, &mut counts, &mut rows, &operation, false)
-                        .map_err(|error| self.database.error(error))?,
-                );
-            }
-            query(connection).map_err(|error| self.database.error(error))
-        })();
-        if !connection.is_autocommit() {
-            // It can fail only where nothing was begun.
-            drop(statement(connection, "ROLLBACK"));
-        }
-        asked
-    }
-
     /// Decides and notes operations. `None`: the database has to.
     fn note(&mut self, operations: &[S::Operation]) -> Result<Option<Vec<Outcome>>, StoreError> {
         let Some(journal) = &mut self.journal else { return Ok(None) };
@@ -395,15 +313,16 @@ impl<S: Schema> SqliteStore<S> {
     }
 
     /// Applies what was noted and then `operations`, in one transaction.
-    fn write(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
-        let Self { database, rows, journal, noted, .. } = self;
+    pub(super) fn write(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        let Self { database, rows, journal, noted, ahead, .. } = self;
         let before = if noted.is_empty() { Rows::default() } else { std::mem::take(rows) };
         let all: Vec<&S::Operation> = noted.iter().chain(operations).collect();
-        let superseded = superseded(&all, |operation| S::change(operation).map(|change| (S::job(operation), change)));
+        let superseded = superseded(&all, |operation| S::change(operation).map(|change| (operation.job(), change)));
         let last_noted = journal.as_ref().filter(|_| !noted.is_empty()).map(Journal::number);
         let applied = database.transaction(|connection, counts| {
             rows.begin(connection)?;
-            let one = |(operation, superseded)| apply::<S>(connection, counts, rows, operation, superseded);
+            let one =
+                |(operation, superseded)| apply::<S>(connection, counts, rows, operation, superseded, ahead.as_ref());
             let outcomes = all.iter().copied().zip(superseded).map(one).collect::<rusqlite::Result<Vec<_>>>()?;
             if let Some(number) = last_noted {
                 connection.prepare_cached("UPDATE noted SET number = ?1")?.execute([number.cast_signed()])?;
@@ -421,12 +340,13 @@ impl<S: Schema> SqliteStore<S> {
         let of_operations = outcomes.split_off(noted.len());
         for (operation, _) in noted.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_err()) {
             // Another process was there first.
-            rows.forget_one(S::job(operation));
+            rows.forget_one(operation.job());
         }
         noted.clear();
         if let Some(journal) = journal {
             journal.begin_anew();
         }
+        self.end_parts(operations);
         Ok(of_operations)
     }
 }
@@ -442,15 +362,24 @@ impl<S: Schema> Store for SqliteStore<S> {
         }
     }
 
+    fn store_ahead(&mut self, operation: &S::Operation) -> Result<Ahead, StoreError> {
+        self.store_part(operation)
+    }
+
+    fn drop_ahead(&mut self) {
+        self.drop_parts();
+    }
+
     fn settle(&mut self) -> Result<(), StoreError> {
         if !self.noted.is_empty() {
             self.write(&[])?;
         }
-        if self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
+        // While a large result is stored the log is long for that.
+        if self.ahead.is_none() && self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
     }
 
     fn is_settled(&self) -> bool {
-        self.noted.is_empty() && !self.database.log_is_long()
+        self.noted.is_empty() && self.dropped.is_empty() && !self.database.log_is_long()
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
@@ -460,11 +389,12 @@ impl<S: Schema> Store for SqliteStore<S> {
     }
 
     fn tidy(&mut self) -> Result<(), StoreError> {
+        self.sweep()?;
         let much = self.journal.as_ref().is_some_and(|journal| journal.bytes() >= SETTLED_BYTES);
         if much || self.noted.len() >= SETTLED_OPERATIONS {
             self.settle()?;
         }
-        self.database.tidy()
+        self.database.tidy(self.ahead.is_some())
     }
 
     fn set_aside(&self) -> Option<&SetAside> {
@@ -483,6 +413,7 @@ impl<S: Schema> Store for SqliteStore<S> {
 
 impl<S: Schema> Drop for SqliteStore<S> {
     fn drop(&mut self) {
+        self.database.join_write_back();
         // An error loses nothing: what is noted stays so, and the next process takes it over.
         drop(self.settle());
         if let Some(journal) = self.journal.as_mut().filter(|_| self.noted.is_empty()) {
@@ -498,7 +429,7 @@ pub(super) fn mark(database: &Database) -> Result<Mark, StoreError> {
 }
 
 /// The operations of a journal's records.
-fn operations<S: Schema>(path: &Path, records: Records) -> Result<Vec<S::Operation>, StoreError> {
+pub(super) fn operations<S: Schema>(path: &Path, records: Records) -> Result<Vec<S::Operation>, StoreError> {
     let mut operations = Vec::new();
     for record in records {
         let mut record = &record[..];
@@ -517,7 +448,7 @@ fn operations<S: Schema>(path: &Path, records: Records) -> Result<Vec<S::Operati
 fn is_decidable<S: Schema>(rows: &mut Rows<S::Course>, operations: &[S::Operation]) -> bool {
     let mut new = HashSet::new();
     operations.iter().all(|operation| {
-        let id = S::job(operation);
+        let id = operation.job();
         if S::begin(operation).is_some() {
             new.insert(id);
             return true;
@@ -532,7 +463,7 @@ fn decide<S: Schema>(
     rows: &mut Rows<S::Course>,
     operation: &S::Operation,
 ) -> rusqlite::Result<Option<Outcome>> {
-    let id = S::job(operation);
+    let id = operation.job();
     let row = match (S::begin(operation), rows.get(id)) {
         (Some(Err(refused)), _) => return Ok(Some(Err(refused))),
         (Some(Ok(course)), row) => {
@@ -555,14 +486,15 @@ fn decide<S: Schema>(
 }
 
 /// Applies an operation to the database.
-fn apply<S: Schema>(
+pub(super) fn apply<S: Schema>(
     connection: &Connection,
     counts: &mut Counts,
     rows: &mut Rows<S::Course>,
     operation: &S::Operation,
     superseded: bool,
+    ahead: Option<&Parts>,
 ) -> rusqlite::Result<Outcome> {
-    let id = S::job(operation);
+    let id = operation.job();
     match S::begin(operation) {
         None => {}
         Some(Err(refused)) => return Ok(Err(refused)),
@@ -587,5 +519,5 @@ fn apply<S: Schema>(
     if superseded {
         return Ok(Ok(()));
     }
-    S::write(connection, operation, row)
+    S::write(connection, operation, row, ahead)
 }

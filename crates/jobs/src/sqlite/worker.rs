@@ -6,13 +6,14 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId, TaskName};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::ahead::{Brought, Parts};
 use super::open::Kind;
 use super::rows::{Change, JobRow};
 use super::store::{Schema, SqliteStore};
-use super::{blob, parsed, signed};
+use super::{ahead, blob, parsed, signed};
 use crate::course::Course;
 use crate::error::{OperationError, StoreError};
-use crate::store::{LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{LARGE_BYTES, LISTED_JOBS_MAX, Outcome, Page, PageEnd, Statistics, Store};
 use crate::worker::{
     WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore, check_insert,
 };
@@ -136,19 +137,9 @@ impl Schema for WorkerJobs {
         name: "worker",
         // "NFJW"
         application_id: 0x4e46_4a57,
-        migrations: &[include_str!("worker_1.sql"), include_str!("noted.sql")],
+        migrations: &[include_str!("worker_1.sql"), include_str!("noted.sql"), include_str!("parts.sql")],
     };
-    const TABLES: &[&str] = &["body", "result", "event"];
-
-    fn job(operation: &WorkerOperation) -> &JobId {
-        match operation {
-            WorkerOperation::Insert(job) => &job.id,
-            WorkerOperation::State { id, .. }
-            | WorkerOperation::Answered { id }
-            | WorkerOperation::Finish { id, .. }
-            | WorkerOperation::Event { id, .. } => id,
-        }
-    }
+    const TABLES: &[&str] = &["body", "result", "event", "part"];
 
     fn begin(operation: &WorkerOperation) -> Option<Result<Course, OperationError>> {
         let WorkerOperation::Insert(job) = operation else { return None };
@@ -175,6 +166,16 @@ impl Schema for WorkerJobs {
             WorkerOperation::Insert(_) | WorkerOperation::Event { .. } => *course,
         };
         Ok(())
+    }
+
+    fn brought(operation: &WorkerOperation) -> Option<Brought<'_>> {
+        let WorkerOperation::Finish { payload, .. } = operation else { return None };
+        Some(Brought { worker: None, payload })
+    }
+
+    fn has_result(_connection: &Connection, _number: i64, _brought: &Brought<'_>) -> rusqlite::Result<bool> {
+        // Only a job that has ended has one, and that takes no second end.
+        Ok(false)
     }
 
     fn count(operation: &WorkerOperation, row: &mut JobRow<Course>) -> Outcome {
@@ -239,6 +240,7 @@ impl Schema for WorkerJobs {
         connection: &Connection,
         operation: &WorkerOperation,
         row: &mut JobRow<Course>,
+        ahead: Option<&Parts>,
     ) -> rusqlite::Result<Outcome> {
         let number = row.number;
         match operation {
@@ -246,12 +248,21 @@ impl Schema for WorkerJobs {
             WorkerOperation::State { .. } | WorkerOperation::Answered { .. } => {
                 write_course(connection, number, &row.course)?;
             }
-            WorkerOperation::Finish { payload, .. } => {
+            WorkerOperation::Finish { id, payload, .. } => {
                 write_course(connection, number, &row.course)?;
-                let mut insert =
-                    connection.prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, ?2, ?3)")?;
-                for (part, data) in blob::parts(payload) {
-                    insert.execute(params![number, part, data])?;
+                if payload.len() > LARGE_BYTES {
+                    let ahead = ahead::of(ahead, id, number, &Brought { worker: None, payload });
+                    let value = ahead::value(connection, number, ahead)?;
+                    connection
+                        .prepare_cached(
+                            "INSERT INTO result (job, part, data, value, bytes) VALUES (?1, 0, x'', ?2, ?3)",
+                        )?
+                        .execute(params![number, value, signed(payload.len() as u64)])?;
+                    ahead::write(connection, number, value, payload, ahead)?;
+                } else {
+                    connection
+                        .prepare_cached("INSERT INTO result (job, part, data) VALUES (?1, 0, ?2)")?
+                        .execute(params![number, &payload[..]])?;
                 }
             }
             WorkerOperation::Event { id, body } => {
@@ -281,8 +292,17 @@ fn write_course(connection: &Connection, number: i64, course: &Course) -> rusqli
 }
 
 fn payload(connection: &Connection, job: i64) -> rusqlite::Result<Option<Bytes>> {
-    let mut select = connection.prepare_cached("SELECT data FROM result WHERE job = ?1 ORDER BY part")?;
-    blob::join(select.query([job])?, 0)
+    let mut select = connection.prepare_cached("SELECT data, value, bytes FROM result WHERE job = ?1 ORDER BY part")?;
+    let mut rows = select.query([job])?;
+    let mut payload: Option<Vec<u8>> = None;
+    while let Some(row) = rows.next()? {
+        match row.get(1)? {
+            Some(value) => payload = Some(ahead::read(connection, job, value, row.get(2)?, 2)?),
+            // Earlier versions of this program have large ones here in several rows.
+            None => payload.get_or_insert_default().extend_from_slice(row.get_ref(0)?.as_blob()?),
+        }
+    }
+    Ok(payload.map(Bytes::from))
 }
 
 fn read_job(row: &Row<'_>) -> rusqlite::Result<WorkerJob> {

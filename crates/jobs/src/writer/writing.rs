@@ -1,15 +1,17 @@
-//! What the writer's thread does: batch after batch, and what to do with those that cannot be stored.
+//! What the writer's thread does: batch after batch, between the parts of large results, and what to do with those that cannot be
+//! stored.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::aside::{Aside, Released};
 use super::{
     BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, Counters, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME,
-    Shared,
+    Shared, Wants,
 };
 use crate::error::{OperationError, StoreError};
-use crate::store::{Operation, Outcome, Store};
+use crate::store::{Ahead, Operation, Outcome, Store};
 
 /// Changes that could not be stored and are kept at most: as many as wait in the queue.
 const HELD_OPERATIONS_MAX: usize = QUEUE_OPERATIONS_MAX;
@@ -76,10 +78,14 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
 
     /// Stores a batch, behind what is held: the outcome of each operation.
     fn write(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
-        let error = match self.retry().and_then(|()| self.apply(&operations)) {
-            Ok(outcomes) => return outcomes,
-            Err(error) => error,
-        };
+        match self.retry().and_then(|()| self.apply(&operations)) {
+            Ok(outcomes) => outcomes,
+            Err(error) => self.keep(operations, tokens, &error),
+        }
+    }
+
+    /// What becomes of operations that could not be stored.
+    fn keep(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>], error: &StoreError) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(operations.len());
         for (operation, token) in operations.into_iter().zip(tokens) {
             let (outcome, lost) = if operation.begins_a_job() {
@@ -99,6 +105,47 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         outcomes
     }
 
+    /// Stores one part of the large result that is the first aside. When it is whole, or cannot be stored: its operation, and what
+    /// waited for that, with their outcomes.
+    fn store_aside(&mut self, aside: &mut Aside<S::Operation, Token>) -> Option<(Vec<Outcome>, Vec<Option<Token>>)> {
+        self.busy = false;
+        let large = aside.front()?;
+        let refused = match self.retry().and_then(|()| self.store.store_ahead(large)) {
+            Ok(Ahead::More) => return None,
+            Ok(Ahead::Busy) => {
+                self.busy = true;
+                return None;
+            }
+            Ok(Ahead::Whole) => None,
+            Err(error) => Some(error),
+        };
+        let (mut operations, tokens): Released<_, _> = aside.release();
+        let mut outcomes = Vec::with_capacity(operations.len());
+        if let Some(error) = refused {
+            self.store.drop_ahead();
+            let behind = operations.split_off(1);
+            outcomes.extend(self.keep(operations, &tokens[..1], &error));
+            operations = behind;
+        }
+        while !operations.is_empty() {
+            let later = operations.split_off(operations.len().min(BATCH_OPERATIONS_MAX));
+            outcomes.extend(self.write(operations, &tokens[outcomes.len()..]));
+            operations = later;
+        }
+        if outcomes.first().is_some_and(Result::is_err) {
+            self.store.drop_ahead();
+        }
+        Some((outcomes, tokens))
+    }
+
+    /// What is confirmed of operations: those with a token, behind what was held.
+    fn confirmations(&mut self, outcomes: Vec<Outcome>, tokens: Vec<Option<Token>>) -> Vec<Confirmation<Token>> {
+        let mut confirmations = std::mem::take(&mut self.late);
+        let confirmed = outcomes.into_iter().zip(tokens);
+        confirmations.extend(confirmed.filter_map(|(outcome, token)| Some(Confirmation { token: token?, outcome })));
+        confirmations
+    }
+
     fn apply(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
         let outcomes = self.store.apply(operations)?;
         self.counters.count(&outcomes);
@@ -115,6 +162,8 @@ struct Writing<'a, S: ?Sized + Store, Token> {
     late: Vec<Confirmation<Token>>,
     /// That changes are held was said.
     told: bool,
+    /// The store takes the next part a little later.
+    busy: bool,
 }
 
 /// Stores, confirms and answers until there will never be anything to do.
@@ -125,32 +174,29 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
 ) {
     let counters = &shared.counters;
     let held = Held { operations: VecDeque::new(), tokens: VecDeque::new(), bytes: 0 };
-    let mut writing = Writing { store, counters, held, late: Vec::new(), told: false };
+    let mut writing = Writing { store, counters, held, late: Vec::new(), told: false, busy: false };
+    let mut aside = Aside::new();
     let mut settle_after = None;
     let (mut turns, mut untidied): (u32, u32) = (0, 0);
-    while let Some(batch) = shared.take(settle_after) {
-        if batch.operations.is_empty() && batch.queries.is_empty() {
+    let mut tidies_next = false;
+    while let Some(batch) = shared.take(settle_after, writing.busy, &mut aside) {
+        if batch.operations.is_empty() && batch.queries.is_empty() && aside.is_empty() {
             let settled = writing.retry().and_then(|()| writing.store.settle());
             counters.tidy_failures.fetch_add(u64::from(settled.is_err()), Ordering::Relaxed);
             settle_after = settled.is_err().then_some(SETTLE_RETRY);
         }
-        let written = !batch.operations.is_empty();
+        let mut written = !batch.operations.is_empty();
         if written {
             let outcomes = writing.write(batch.operations, &batch.tokens);
             shared.tell(writing.store.take_news());
-            let mut confirmations = std::mem::take(&mut writing.late);
-            for (outcome, token) in outcomes.into_iter().zip(batch.tokens) {
-                if let Some(token) = token {
-                    confirmations.push(Confirmation { token, outcome });
-                }
-            }
+            let confirmations = writing.confirmations(outcomes, batch.tokens);
             if !confirmations.is_empty() {
                 confirm(confirmations);
             }
         }
         if !batch.queries.is_empty() && !writing.held.operations.is_empty() {
             turns += 1;
-            if turns.is_multiple_of(HELD_TURNS) || batch.queries.iter().any(|query| query.wants_whole) {
+            if turns.is_multiple_of(HELD_TURNS) || batch.queries.iter().any(|query| query.wants == Wants::All) {
                 // What fails again is tried again.
                 drop(writing.retry());
             }
@@ -159,12 +205,25 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
             confirm(std::mem::take(&mut writing.late));
         }
         for query in batch.queries {
-            (query.run)(&mut writing.store, writing.held.operations.is_empty());
+            let is_whole = writing.held.operations.is_empty() && aside.has_none_up_to(query.after);
+            (query.run)(&mut writing.store, is_whole);
         }
-        // Writing back what a large result left takes a tenth of a second: who waits goes first.
-        if untidied < TIDY_TURNS && shared.is_urgent() {
+        // A part, or tidying up, and not both: who waits goes between them.
+        if !aside.is_empty() && !tidies_next {
+            tidies_next = true;
+            if let Some((outcomes, tokens)) = writing.store_aside(&mut aside) {
+                written = true;
+                shared.tell(writing.store.take_news());
+                let confirmations = writing.confirmations(outcomes, tokens);
+                if !confirmations.is_empty() {
+                    confirm(confirmations);
+                }
+            }
+        } else if !tidies_next && untidied < TIDY_TURNS && shared.is_urgent() {
+            // Writing back what a burst left takes a while: who waits goes first.
             untidied += 1;
         } else {
+            tidies_next = false;
             untidied = 0;
             counters.tidy_failures.fetch_add(u64::from(writing.store.tidy().is_err()), Ordering::Relaxed);
         }

@@ -2,9 +2,14 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::path::Path;
+
 use bytes::Bytes;
-use norfab_jobs::{ClientJob, ClientOperation, ClientState, WorkerJob, WorkerOperation, WorkerState};
+use norfab_jobs::{
+    ClientJob, ClientOperation, ClientState, SqliteWorkerStore, WorkerJob, WorkerOperation, WorkerState,
+};
 use norfab_protocol::name::{Identity, JobId, ServiceName, TaskName};
+use rusqlite::Connection;
 
 /// When the tests take place, Unix seconds.
 pub const NOW: f64 = 1_800_000_000.0;
@@ -102,4 +107,20 @@ pub fn large(bytes: usize) -> Vec<u8> {
     let mut value = period.repeat(bytes / period.len() + 1);
     value.truncate(bytes);
     value
+}
+
+/// Bytes of a result of several parts.
+pub const BYTES: usize = 5 << 20;
+
+pub fn rows(path: &Path, table: &str) -> i64 {
+    let other = Connection::open(path).expect("a database");
+    other.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a count")
+}
+
+pub fn worker(path: &Path) -> SqliteWorkerStore {
+    SqliteWorkerStore::open(path, STAMP).expect("a database")
+}
+
+pub fn large_finish(number: usize) -> WorkerOperation {
+    finish(number, WorkerState::Completed, &large(BYTES))
 }

@@ -1,0 +1,344 @@
+//! What goes between the parts of a large result, and what stays behind it.
+
+mod samples;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use norfab_jobs::*;
+use norfab_protocol::name::JobId;
+use rusqlite::Connection;
+use samples::*;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lets its thread do one step at a time, and tells what that is.
+struct Stepping {
+    store: SqliteWorkerStore,
+    told: Sender<&'static str>,
+    go: Receiver<()>,
+    /// How often it is busy before it takes a part.
+    busy: usize,
+}
+
+impl Store for Stepping {
+    type Operation = WorkerOperation;
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
+        self.told.send("apply").expect("the test listens");
+        self.store.apply(operations)
+    }
+    fn store_ahead(&mut self, operation: &WorkerOperation) -> Result<Ahead, StoreError> {
+        self.told.send("part").expect("the test listens");
+        // At the end of the test nobody says so any more.
+        self.go.recv().ok();
+        if self.busy > 0 {
+            self.busy -= 1;
+            return Ok(Ahead::Busy);
+        }
+        self.store.store_ahead(operation)
+    }
+    fn drop_ahead(&mut self) {
+        self.store.drop_ahead();
+    }
+    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.store.prune(retention, now)
+    }
+    fn tidy(&mut self) -> Result<(), StoreError> {
+        self.store.tidy()
+    }
+    fn set_aside(&self) -> Option<&SetAside> {
+        self.store.set_aside()
+    }
+}
+
+impl WorkerStore for Stepping {
+    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        self.store.unfinished(after, limit)
+    }
+    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
+        self.store.job(id)
+    }
+    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
+        self.store.result(id)
+    }
+    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
+        self.store.known(ids)
+    }
+    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
+        self.store.list(filter)
+    }
+    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
+        self.store.statistics()
+    }
+}
+
+/// A writer, its confirmations, what its store does, and the way to let it go on after it said that a part comes.
+struct Stepped {
+    writer: WorkerWriter<usize>,
+    confirmed: Receiver<Confirmation<usize>>,
+    does: Receiver<&'static str>,
+    go: SyncSender<()>,
+}
+
+impl Stepped {
+    fn new(path: PathBuf, busy: usize) -> Self {
+        let (told, does) = channel();
+        let (go, gate) = sync_channel(100);
+        let open =
+            move || Ok(Box::new(Stepping { store: worker(&path), told, go: gate, busy }) as Box<dyn WorkerStore>);
+        let (writer, confirmed) = spawned(open);
+        Self { writer, confirmed, does, go }
+    }
+
+    fn submit(&self, operations: impl IntoIterator<Item = (WorkerOperation, usize)>) {
+        let operations = operations.into_iter().map(|(operation, token)| (operation, Some(token))).collect();
+        self.writer.try_submit(operations).expect("space");
+    }
+
+    fn next_step(&self) -> &'static str {
+        self.does.recv_timeout(PATIENCE).expect("it does something")
+    }
+
+    fn next_confirmed(&self) -> usize {
+        let Confirmation { token, outcome } = self.confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+        assert_eq!(outcome, Ok(()), "{token}");
+        token
+    }
+
+    fn go(&self) {
+        self.go.send(()).expect("the thread waits");
+    }
+
+    /// Jobs 1 to 3, and the thread before the first part of the result of job 1.
+    fn begin(&self) {
+        self.submit((1..=3).map(|number| (worker_insert(number), number)));
+        assert_eq!([self.next_confirmed(), self.next_confirmed(), self.next_confirmed()], [1, 2, 3]);
+        assert_eq!(self.next_step(), "apply");
+        self.submit([(large_finish(1), 11)]);
+        assert_eq!(self.next_step(), "part");
+    }
+
+    /// Lets it go on to its next part, or to the end.
+    fn until_applied(&self) -> usize {
+        let mut parts = 1;
+        self.go();
+        while self.next_step() == "part" {
+            parts += 1;
+            self.go();
+        }
+        parts
+    }
+}
+
+fn spawned(
+    open: impl FnOnce() -> Result<Box<dyn WorkerStore>, StoreError> + Send + 'static,
+) -> (WorkerWriter<usize>, Receiver<Confirmation<usize>>) {
+    let (sender, confirmed) = channel();
+    let confirm = move |confirmations: Vec<_>| confirmations.into_iter().for_each(|one| drop(sender.send(one)));
+    (spawn_worker("jobs-test", open, confirm).expect("a writer"), confirmed)
+}
+
+#[test]
+fn what_is_about_other_jobs_is_stored_between_the_parts_of_a_large_result() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let stepped = Stepped::new(path.clone(), 0);
+    stepped.begin();
+    for number in 20..24 {
+        // While it is held before a part, something comes for another job.
+        stepped.submit([(worker_event(2, "news"), number)]);
+        stepped.go();
+        assert_eq!(stepped.next_step(), "apply", "before the next part");
+        assert_eq!(stepped.next_confirmed(), number);
+        assert_eq!(stepped.next_step(), "part");
+    }
+    // A job that ended meanwhile is answered, and one that began is there.
+    stepped.submit([(worker_insert(4), 24), (finish(3, WorkerState::Completed, b"{}"), 25)]);
+    stepped.go();
+    assert_eq!([stepped.next_step(), stepped.next_step()], ["apply", "part"]);
+    assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [24, 25]);
+    assert!(stepped.until_applied() > 1, "there were more parts");
+    assert_eq!(stepped.next_confirmed(), 11);
+    stepped.writer.close();
+    let mut store = worker(&path);
+    assert!(store.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
+    assert_eq!(store.result(&id(3)).expect("a query").expect("a job").1.expect("a result"), "{}");
+    assert_eq!(store.job(&id(2)).expect("a query").expect("a job").events.len(), 4);
+}
+
+#[test]
+fn what_is_about_the_job_of_a_large_result_stays_behind_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let stepped = Stepped::new(path.clone(), 0);
+    stepped.begin();
+    // Another large result comes behind the first, with its own news before and behind it.
+    stepped.submit([
+        (worker_event(1, "behind"), 12),
+        (worker_event(2, "before"), 21),
+        (large_finish(2), 22),
+        (worker_event(2, "behind"), 23),
+        (worker_event(3, "news"), 31),
+        (worker_event(1, "behind"), 13),
+    ]);
+    stepped.go();
+    assert_eq!([stepped.next_step(), stepped.next_step()], ["apply", "part"]);
+    assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [21, 31]);
+    stepped.until_applied();
+    assert_eq!([stepped.next_confirmed(), stepped.next_confirmed(), stepped.next_confirmed()], [11, 12, 13]);
+    assert_eq!(stepped.next_step(), "part", "of the second one");
+    stepped.until_applied();
+    assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [22, 23]);
+    stepped.writer.close();
+    let mut store = worker(&path);
+    for number in [1, 2] {
+        let details = store.job(&id(number)).expect("a query").expect("a job");
+        assert!(details.payload.expect("a result") == large(BYTES));
+        assert_eq!(details.events.len(), 2);
+    }
+}
+
+#[test]
+fn a_query_waits_for_a_large_result_before_it_unless_it_takes_what_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stepped = Stepped::new(folder.path().join("jobs.db"), 0);
+    stepped.begin();
+    let (told, answers) = channel();
+    let state = |store: &mut (dyn WorkerStore + 'static)| {
+        let (job, payload) = store.result(&id(1)).expect("a query").expect("a job");
+        (job.state, payload.map(|payload| payload.len()))
+    };
+    let tell = |what: &'static str| {
+        let told = told.clone();
+        move |store: &mut (dyn WorkerStore + 'static), is_whole| {
+            told.send((what, is_whole, state(store))).expect("the test listens");
+        }
+    };
+    let (whole, after, at_once) = (tell("whole"), tell("after"), tell("at once"));
+    stepped.writer.try_query(move |store| after(store, true)).expect("room");
+    stepped.writer.try_query_whole(move |store| whole(store.expect("it is not behind"), true)).expect("room");
+    stepped.writer.try_query_telling(at_once).expect("room");
+    stepped.go();
+    let answer = || answers.recv_timeout(PATIENCE).expect("an answer");
+    assert_eq!(answer(), ("at once", false, (WorkerState::Pending, None)));
+    assert_eq!(stepped.next_step(), "part");
+    stepped.until_applied();
+    assert_eq!(answer(), ("after", true, (WorkerState::Completed, Some(BYTES))));
+    assert_eq!(answer(), ("whole", true, (WorkerState::Completed, Some(BYTES))));
+}
+
+#[test]
+fn a_store_that_is_busy_with_parts_takes_other_jobs_and_is_asked_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let stepped = Stepped::new(path.clone(), 3);
+    stepped.begin();
+    stepped.submit([(worker_event(2, "news"), 21)]);
+    stepped.go();
+    assert_eq!([stepped.next_step(), stepped.next_step()], ["apply", "part"]);
+    assert_eq!(stepped.next_confirmed(), 21);
+    // Also when nothing else will come.
+    let Stepped { writer, confirmed, does, go } = stepped;
+    drop(go);
+    writer.close();
+    assert_eq!(confirmed.try_iter().map(|one| (one.token, one.outcome)).collect::<Vec<_>>(), [(11, Ok(()))]);
+    assert_eq!(does.try_iter().last(), Some("apply"));
+    assert!(worker(&path).result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
+}
+
+#[test]
+fn closing_stores_a_large_result_and_what_is_behind_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let opened = path.clone();
+    let (writer, confirmed) = spawned(move || Ok(Box::new(worker(&opened))));
+    let operations = [(worker_insert(1), 0), (large_finish(1), 1), (worker_event(1, "behind"), 2)];
+    writer.try_submit(operations.map(|(operation, token)| (operation, Some(token))).into()).expect("space");
+    writer.close();
+    let confirmed: Vec<_> = confirmed.try_iter().map(|one| (one.token, one.outcome)).collect();
+    assert_eq!(confirmed, [(0, Ok(())), (1, Ok(())), (2, Ok(()))]);
+    let details = worker(&path).job(&id(1)).expect("a query").expect("a job");
+    assert!(details.payload.expect("a result") == large(BYTES));
+    assert_eq!(details.events.len(), 1);
+}
+
+#[test]
+fn a_large_result_that_finds_no_space_leaves_none_of_its_parts_and_is_stored_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let opened = path.clone();
+    let (writer, confirmed) = spawned(move || {
+        let mut store = worker(&opened);
+        store.limit_pages(1800).expect("a limit");
+        Ok(Box::new(store))
+    });
+    let outcome = |operation| {
+        writer.try_submit(vec![(operation, Some(0))]).expect("space in the queue");
+        confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome
+    };
+    for number in 0..2 {
+        assert_eq!(outcome(worker_insert(number)), Ok(()));
+    }
+    assert_eq!(outcome(large_finish(0)), Ok(()));
+    // Of the second there is space for a third.
+    let refused = outcome(large_finish(1));
+    assert!(matches!(refused, Err(OperationError::NotStored(StoreError::DiskFull { .. }))), "{refused:?}");
+    assert_eq!(rows(&path, "storing"), 0);
+    assert_eq!(rows(&path, "part"), rows(&path, "result") * BYTES.div_ceil(512 << 10) as i64);
+    assert_eq!(outcome(worker_insert(2)), Ok(()), "a new job finds space");
+    let retention = Retention { jobs_max: 0, ..Retention::default() };
+    let pruned = writer.try_ask(move |store| store.prune(&retention, NOW)).expect("a query");
+    assert_eq!(pruned.recv_timeout(PATIENCE).expect("an answer").expect("no error").jobs, 1);
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("it is confirmed once more").outcome, Ok(()));
+    let found = writer.try_ask(|store| store.result(&id(1))).expect("a query");
+    let found = found.recv_timeout(PATIENCE).expect("an answer").expect("no error").expect("a job");
+    assert!(found.1.expect("a result") == large(BYTES));
+}
+
+#[test]
+fn a_reader_that_keeps_the_log_from_being_written_back_keeps_no_large_result() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let opened = path.clone();
+    let (writer, confirmed) = spawned(move || Ok(Box::new(worker(&opened))));
+    writer.try_submit(vec![(worker_insert(1), Some(1))]).expect("space");
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let reader = Connection::open(&path).expect("a database");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM job").expect("a query");
+    let operation = finish(1, WorkerState::Completed, &large(40 << 20));
+    writer.try_submit(vec![(operation, Some(2))]).expect("space");
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let log = path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
+    assert!(log > 40 << 20, "{log} bytes");
+}
+
+#[test]
+fn many_large_results_at_once_are_all_stored_in_their_order() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let (writer, confirmed) = spawned(move || Ok(Box::new(worker(&path))));
+    let mut operations: Vec<_> = (0..40).map(|number| (worker_insert(number), None)).collect();
+    let payload: bytes::Bytes = large(LARGE_BYTES + 1).into();
+    operations.extend((0..40).map(|number| {
+        let (id, payload) = (id(number), payload.clone());
+        (WorkerOperation::Finish { id, state: WorkerState::Completed, at: NOW, payload }, Some(number))
+    }));
+    // More than goes aside at once: the rest waits in the queue, and is refused where that is full.
+    let deadline = Instant::now() + PATIENCE;
+    for operation in operations {
+        let mut operation = vec![operation];
+        while let Err(refused) = writer.try_submit(operation) {
+            assert!(Instant::now() < deadline, "it never had room");
+            operation = refused.into_operations();
+            std::thread::yield_now();
+        }
+    }
+    for number in 0..40 {
+        let confirmation = confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+        assert_eq!(confirmation, Confirmation { token: number, outcome: Ok(()) });
+    }
+    assert_eq!(writer.statistics().stored, 80);
+}
