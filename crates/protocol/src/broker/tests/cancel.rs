@@ -140,3 +140,14 @@ fn a_worker_that_takes_a_job_which_is_cancelled_is_told() {
     bench.deletes("client", r#"["b"]"#, "2", r#"{"text":"with another one"}"#);
     assert!(to_workers(&accepts(&mut bench, "client", "2")).is_empty());
 }
+
+#[test]
+fn a_refusal_says_of_which_turn_it_is() {
+    let mut bench = Bench::new();
+    for (body, said) in
+        [(OURS, Some(0)), (r#"{"task":"t","fabric":1,"again":true,"turn":3}"#, Some(3)), (r#"{"task":"t"}"#, None)]
+    {
+        let sent = bench.posts("any", "1", body);
+        assert_eq!(answer(&sent)["turn"].as_u64(), said, "{body}");
+    }
+}

@@ -94,3 +94,24 @@ fn who_refuses_its_part_of_a_job_for_one_of_each_service_is_named_and_the_others
     assert_eq!(outcome.state, JobState::Failed);
     assert_eq!(outcome.missing, [(name("of-one"), Lost::Refused("full".to_owned()))]);
 }
+
+#[test]
+fn the_brokers_word_on_a_post_is_not_taken_for_that_on_a_later_one() {
+    let refused = |turn: u32| {
+        json!({"workers": null, "uuid": "1", "target": "any", "status": "FAILED", "service": "s", "errors": ["nobody"], "retry": true,
+            "turn": turn})
+    };
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "400", refused(0));
+    let sent = bench.after(0.5).sent;
+    assert!(sent.len() == 1 && sent[0].2.contains("\"turn\":1"), "{sent:?}");
+    // The first was on its way twice. Whoever has the second may run it already: on another connection it is asked who does.
+    bench.reply("0x05", "1", "400", refused(0));
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    bench.drain();
+    let sent = bench.after(RETURN_TIME.as_secs_f64()).sent;
+    assert_eq!(sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Get], "{sent:?}");
+}
