@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::json;
 
 use crate::support::{FABRIC, Lab, eventually};
@@ -228,4 +228,30 @@ fn to_cancel_a_job_sends_no_other_one() {
     assert_eq!(state(&ids[1]), "NEW", "it waits for a command that means it");
     lab.run(&["jobs", &ids[1]]);
     assert_eq!(state(&ids[1]), "COMPLETED");
+}
+
+#[test]
+fn to_cancel_a_job_kills_all_processes_that_it_started_also_those_that_do_not_listen() {
+    let (lab, _up) = Lab::up();
+    let started = lab.path("started");
+    // Neither the shell nor its child hears the polite signal.
+    let deaf = "trap '' TERM HUP INT; while :; do sleep 0.1; done";
+    let command =
+        format!("command=({deaf}) & echo \"$! $$\" > '{0}.new'; mv '{0}.new' '{0}'; {deaf}", started.display());
+    let id = lab.run(&["run", "filesharing", "run_shell_cmd", &command, "--nowait"]).stdout.trim().to_owned();
+    eventually("both processes run", || started.exists());
+    let processes: Vec<Pid> = lab
+        .read("started")
+        .split_whitespace()
+        .map(|id| Pid::from_raw(id.parse().expect("a number")).expect("a process"))
+        .collect();
+    assert!(processes.len() == 2 && processes.iter().all(|id| test_kill_process(*id).is_ok()), "{processes:?}");
+    let ended = lab.run(&["cancel", &id, "--json"]);
+    assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
+    // The child is nobody's any more: whoever takes such processes in buries it.
+    let gone = |id: &Pid| {
+        std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero()))
+            .map_or(true, |stat| stat.contains(") Z "))
+    };
+    eventually("no process is left", || processes.iter().all(gone));
 }
