@@ -124,7 +124,8 @@ impl Fabric {
         }
     }
 
-    fn dealer(&self, name: &str) -> Box<Dealer> {
+    /// A link to the broker.
+    pub fn dealer(&self, name: &str) -> Box<Dealer> {
         let keys = DealerKeys { own: KeyPair::generate(), broker: self.keys.public };
         let options = DealerOptions { keys: Some(keys), ..DealerOptions::default() };
         let endpoint = self.detours.get(name).unwrap_or(&self.endpoint);
@@ -174,6 +175,12 @@ impl Fabric {
         let statistics = broker.statistics().await.expect("a broker");
         let workers = statistics["workers"].as_array().expect("a list");
         workers.iter().any(|worker| worker["name"] == name)
+    }
+
+    /// How many are registered.
+    pub async fn workers(&self) -> usize {
+        let statistics = self.broker.as_ref().expect("a broker").statistics().await.expect("a broker");
+        statistics["workers"].as_array().expect("a list").len()
     }
 
     /// Beats of a worker that the broker has received.
