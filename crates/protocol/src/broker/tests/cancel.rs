@@ -92,6 +92,16 @@ fn a_client_is_told_that_another_one_cancels_its_job_also_where_nobody_has_it() 
 }
 
 #[test]
+fn whose_job_it_is_gets_one_answer_to_its_cancellation() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.posts("any", "1", OURS);
+    let sent = bench.deletes("client", "all", "1", ENDS);
+    let told: Vec<_> = sent.iter().filter(|sent| sent.to == "client").map(|sent| sent.rest[2].as_str()).collect();
+    assert_eq!((to_workers(&sent), told), (vec!["a".into()], vec!["202"]), "a refusal would say that nobody has it");
+}
+
+#[test]
 fn who_refused_one_post_of_a_job_and_has_another_before_it_is_told_that_it_is_cancelled() {
     let mut bench = Bench::new();
     bench.ready("a", "s");
