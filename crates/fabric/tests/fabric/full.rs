@@ -131,6 +131,31 @@ fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_ag
 }
 
 #[test]
+fn without_space_new_jobs_are_refused_with_the_reason_and_taken_again_when_there_is_some() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = bench(&switches, 1, 0, 10);
+        switches.full.store(true, Ordering::SeqCst);
+        bench.post("1", "t");
+        let refusal = loop {
+            if let WorkerMessage::Response(reply) = bench.next() {
+                break reply;
+            }
+        };
+        let told: serde_json::Value = serde_json::from_slice(&refusal.payload).expect("JSON");
+        assert_eq!((refusal.status, &told["retry"]), (Status::REFUSED, &json!(true)), "{told}");
+        assert!(told["error"].as_str().is_some_and(|error| error.contains("cannot store the job")), "{told}");
+        // It goes on serving: that it does not have the job is an answer, too.
+        tell(&mut bench, BrokerToWorker::Get, "1");
+        assert_eq!(next_status(&mut bench), Status::NOT_FOUND);
+        switches.full.store(false, Ordering::SeqCst);
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK);
+    });
+}
+
+#[test]
 fn an_end_for_which_the_store_had_no_place_either_is_stored_when_there_is_space() {
     runtime().block_on(async {
         let switches = Arc::new(Switches::default());

@@ -133,8 +133,14 @@ async fn confirmed(
     loop {
         let details = client.job(id.clone()).await.map_err(Failure::failed)?;
         // A database that has no answer now may have one later.
-        if details.is_ok_and(|details| details.is_none_or(|details| details.job.state.is_final())) {
-            return Ok(());
+        match details {
+            Ok(Some(details)) if details.job.state.is_final() => {
+                // Who was silent when the client's patience ended may have returned what it had since then.
+                cancelled.missing.retain(|(worker, _)| !details.job.completed.contains(worker));
+                return Ok(());
+            }
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) | Err(_) => {}
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use norfab_protocol::client::CANCEL_PATIENCE;
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::json;
 
@@ -109,6 +110,22 @@ fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
         (Some(0), &json!({"filesharing-worker-1": "ended"})),
         "{ended:?}"
     );
+}
+
+#[test]
+fn a_worker_that_confirms_late_is_waited_for_as_long_as_the_caller_wants() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let id = long_job(&lab);
+    worker.signal(Signal::STOP);
+    let cancel = lab.spawn(&["cancel", &id, "--wait", "50s", "--json"]);
+    // Longer than a client waits that is told nothing of that.
+    std::thread::sleep(CANCEL_PATIENCE + Duration::from_secs(2));
+    worker.signal(Signal::CONT);
+    let ended = cancel.end();
+    assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
 }
 
 #[test]
