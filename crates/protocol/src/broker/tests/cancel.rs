@@ -35,6 +35,12 @@ fn of_a_job_that_came_here_first_and_that_nobody_got_it_is_known_that_nobody_has
     bench.posts("ghost", "2", AGAIN);
     let told = answer(&bench.deletes("client", "all", "2", ENDS));
     assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!([]), &Value::Null));
+    // So it is where nobody could be reached.
+    bench.input("client", &["NFPC01", "0x04", "s", "any", "3", OURS]);
+    let unreached = |_: &Identity, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable);
+    assert_eq!(status(&bench.drain_with(unreached)), "400");
+    let told = answer(&bench.deletes("client", "all", "3", ENDS));
+    assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!([]), &Value::Bool(true)));
     // Nor is it known of a job that another client posted under this id.
     let told = answer(&bench.deletes("other", "all", "1", r#"{"text":"x"}"#));
     assert_eq!(&told["whole"], &Value::Null);
@@ -145,6 +151,8 @@ fn a_worker_that_takes_a_job_which_is_cancelled_is_told() {
     assert_eq!(to_workers(&sent), ["a"]);
     let told: Value = serde_json::from_str(sent[1].rest.last().expect("a body")).expect("an object");
     assert_eq!((&told["text"], &told["ends"]), (&"cancelled by me at noon".into(), &Value::Bool(true)));
+    let result = bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]);
+    assert!(to_workers(&result).is_empty(), "it has ended there");
     // Another client's job of this id, and one that goes on elsewhere.
     assert!(to_workers(&accepts(&mut bench, "other", "1")).is_empty());
     bench.deletes("client", r#"["b"]"#, "2", r#"{"text":"with another one"}"#);

@@ -139,3 +139,16 @@ fn that_nobody_is_there_to_be_told_confirms_nothing_where_somebody_may_have_the_
     assert!(bench.reply("0x05", "1", "400", nobody()).outcome.is_none());
     assert_eq!(bench.client.unfinished(), 1);
 }
+
+#[test]
+fn a_job_that_is_cancelled_before_it_turns_out_that_it_cannot_be_stored_ends_as_cancelled() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    bench.client.stored(bench.now, ClientToken(id("1")), Err("disk full".into()));
+    let did = bench.drain();
+    let outcome = did.outcome.expect("the end");
+    assert_eq!((outcome.state, did.sent.len()), (JobState::Cancelled, 0));
+    assert!(outcome.errors[0] == TEXT && outcome.errors[1].contains("disk full"), "{:?}", outcome.errors);
+}
