@@ -251,8 +251,8 @@ fn to_cancel_a_job_sends_no_other_one() {
 fn to_cancel_a_job_kills_all_processes_that_it_started_also_those_that_do_not_listen() {
     let (lab, _up) = Lab::up();
     let started = lab.path("started");
-    // Neither the shell nor its child hears the polite signal.
-    let deaf = "trap '' TERM HUP INT; while :; do sleep 0.1; done";
+    // Neither the shell nor its child hears the polite signal. Both end with the folder.
+    let deaf = format!("trap '' TERM HUP INT; while test -d '{}'; do sleep 0.1; done", lab.path("shared").display());
     let command =
         format!("command=({deaf}) & echo \"$! $$\" > '{0}.new'; mv '{0}.new' '{0}'; {deaf}", started.display());
     let id = lab.run(&["run", "filesharing", "run_shell_cmd", &command, "--nowait"]).stdout.trim().to_owned();
