@@ -317,6 +317,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_worker_that_was_given_up_keeps_a_cancellation_from_being_a_success() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = ClientJob {
+            id: JobId::parse("1").expect("an id"),
+            service: norfab_protocol::ServiceName::parse("s").expect("a name"),
+            task: norfab_protocol::TaskName::parse("t").expect("a name"),
+            target: "all".to_owned(),
+            body: bytes::Bytes::new(),
+            timeout: 60,
+            submitted: 0.0,
+            deadline: 60.0,
+            state: ClientState::Cancelled,
+            dispatched: vec![name("a"), name("b")],
+            started: Vec::new(),
+            completed: vec![name("a")],
+            errors: vec!["cancelled by me".to_owned()],
+            finished: Some(1.0),
+        };
+        let told = |missing: &[(Identity, Lost)]| {
+            let workers = standings(&job, missing);
+            let missing: Vec<_> = workers.iter().filter(|(_, standing)| *standing != CONFIRMED).collect();
+            failure(&job, true, &missing, None).map(|failure| (failure.code, failure.text))
+        };
+        assert_eq!(told(&[(name("b"), Lost::Cancelled)]), None);
+        let (code, text) = told(&[(name("b"), Lost::CancelUnanswered)]).expect("it may go on");
+        assert_eq!(code, Code::TimedOut);
+        assert!(text.starts_with("worker b: cancelled, but the worker has not confirmed it"), "{text}");
+    }
+
+    #[test]
     fn whoever_cancels_is_named() {
         let (user, host) = who().rsplit_once('@').map(|(user, host)| (user.to_owned(), host.to_owned())).expect("both");
         assert!(!user.is_empty() && !host.is_empty());
