@@ -99,8 +99,9 @@ pub struct Posting {
     pub remaining: Option<Duration>,
     /// The job may have been posted before.
     pub again: bool,
-    /// How often workers had refused the job and another one was looked for. A worker that refused one POST refuses every other
-    /// of the same turn: it may have a second one before it, and the job is with somebody else by then.
+    /// How often the job had been refused, by the broker because nobody could get it yet, or by a worker while another one was looked
+    /// for. Who refuses says which turn: a POST may have a twin under way, and the word on one must not be taken for that on a later
+    /// one. A worker that refused one POST refuses every other of the same turn: the job may be with somebody else by then.
     pub turn: u32,
 }
 
@@ -222,6 +223,9 @@ pub struct Refused {
     /// Ours, for a POST that nobody can get: whoever it is for may be registered soon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<bool>,
+    /// Ours: the turn of the POST, [`Posting::turn`], where its client counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<u32>,
 }
 
 /// Body of 201: the worker stored the job.

@@ -424,7 +424,8 @@ impl World {
         self.refill(index);
         self.flush(Peer::Client(index));
         let process = self.clients[index].process;
-        if self.clients[index].writer.begin() {
+        let large_per_mille = self.scenario.large_per_mille;
+        if self.clients[index].writer.begin(|| large_per_mille > 0 && self.random.u32(..1000) < large_per_mille) {
             let delay = self.store_delay();
             self.agenda.after(delay, Occurrence::Written(Peer::Client(index), process));
         }

@@ -110,6 +110,8 @@ pub struct Scenario {
     pub unwritten_starts_per_mille: u32,
     /// The same of a job's result, which it stores a while later.
     pub unwritten_results_per_mille: u32,
+    /// How many of 1,000 results are large: stores take several batches for them, with what is of other jobs between.
+    pub large_per_mille: u32,
     /// Most unfinished jobs of a worker.
     pub worker_jobs_max: usize,
     /// Whether the last worker takes a question about many jobs for one about a job that it does not know, as workers of Python NorFab
@@ -242,10 +244,14 @@ impl Scenario {
             strikes_per_10000: if random.u8(..3) == 0 { random.u32(1..=100) } else { 0 },
             strikes_broker: random.bool(),
             unwritten_results_per_mille: if random.u8(..4) == 0 { 300 } else { 0 },
+            large_per_mille: 0,
             worker_jobs_max: if random.u8(..3) == 0 { random.usize(1..=4) } else { WORKER_JOBS_MAX },
         };
         if random.u8(..8) == 0 {
             scenario.crowd(random);
+        }
+        if random.u8(..4) == 0 {
+            scenario.large_per_mille = 300;
         }
         if scenario.worker_jobs_max < WORKER_JOBS_MAX {
             // Who says nothing of turns posts a job that may be refused once.

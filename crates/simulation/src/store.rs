@@ -10,34 +10,113 @@ use norfab_protocol::client::{ClientStoreOperation, ClientToken, JobRequest, Job
 use norfab_protocol::name::{Identity, JobId};
 use norfab_protocol::worker::{Asked, NewJob, StoreFailure, WorkerStoreOperation, WorkerToken};
 
+/// What a writer is told.
+pub trait Told {
+    /// Of which job it is a change.
+    fn changes(&self) -> Option<&JobId>;
+    /// Whether it may be large: a result.
+    fn is_result(&self) -> bool;
+    /// Whether it is a question that waits for all that came before.
+    fn waits(&self) -> bool;
+}
+
+impl Told for WorkerItem {
+    fn changes(&self) -> Option<&JobId> {
+        match self {
+            Self::Apply(operation, _) => Some(match operation {
+                WorkerStoreOperation::Insert(new) => &new.job,
+                WorkerStoreOperation::Started(job)
+                | WorkerStoreOperation::Waiting(job)
+                | WorkerStoreOperation::Answered(job)
+                | WorkerStoreOperation::Finish { job, .. }
+                | WorkerStoreOperation::Event { job, .. } => job,
+            }),
+            Self::Load(..) | Self::LookUp(..) => None,
+        }
+    }
+
+    fn is_result(&self) -> bool {
+        matches!(self, Self::Apply(WorkerStoreOperation::Finish { .. }, _))
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+}
+
+impl Told for ClientItem {
+    fn changes(&self) -> Option<&JobId> {
+        match self {
+            Self::Apply(operation, _) => Some(match operation {
+                ClientStoreOperation::Insert(request) => &request.job,
+                ClientStoreOperation::Progress(progress) => &progress.job,
+                ClientStoreOperation::Result { job, .. } | ClientStoreOperation::Event { job, .. } => job,
+            }),
+            Self::Read(_) | Self::Find(..) => None,
+        }
+    }
+
+    fn is_result(&self) -> bool {
+        matches!(self, Self::Apply(ClientStoreOperation::Result { .. }, _))
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Find(..))
+    }
+}
+
 /// A writer: what was handed to it and what it is writing at the moment.
 #[derive(Debug)]
 pub struct Writer<Item> {
     waiting: VecDeque<Item>,
     batch: Vec<Item>,
+    /// Large results, which take several batches, and what came behind them of the same jobs.
+    aside: VecDeque<Item>,
     /// A batch is written and that is not told yet.
     tells: bool,
 }
 
 impl<Item> Default for Writer<Item> {
     fn default() -> Self {
-        Self { waiting: VecDeque::new(), batch: Vec::new(), tells: false }
+        Self { waiting: VecDeque::new(), batch: Vec::new(), aside: VecDeque::new(), tells: false }
     }
 }
 
-impl<Item> Writer<Item> {
+impl<Item: Told> Writer<Item> {
     /// Hands it something.
     pub fn push(&mut self, item: Item) {
         self.waiting.push_back(item);
     }
 
-    /// Begins a batch with all that has gathered. `true`: it did, and it will be done some time later.
-    pub fn begin(&mut self) -> bool {
-        if self.tells || !self.batch.is_empty() || self.waiting.is_empty() {
+    /// Begins a batch with all that has gathered, but for results that `is_large` sets aside, and what of their jobs comes behind them.
+    /// `true`: it did, and it will be done some time later.
+    pub fn begin(&mut self, mut is_large: impl FnMut() -> bool) -> bool {
+        if self.tells || !self.batch.is_empty() || (self.waiting.is_empty() && self.aside.is_empty()) {
             return false;
         }
-        self.batch.extend(self.waiting.drain(..));
+        if self.waiting.is_empty() || !is_large() {
+            self.batch.extend(self.aside.drain(..));
+        }
+        for item in std::mem::take(&mut self.waiting) {
+            let is_behind = match item.changes() {
+                Some(job) => self.is_aside(job),
+                None => item.waits() && !self.aside.is_empty(),
+            };
+            if is_behind || item.is_result() && is_large() {
+                self.aside.push_back(item);
+            } else {
+                self.batch.push(item);
+            }
+        }
+        if self.batch.is_empty() {
+            self.batch.extend(self.aside.drain(..));
+        }
         true
+    }
+
+    /// Whether something of this job takes several batches.
+    pub fn is_aside(&self, job: &JobId) -> bool {
+        self.aside.iter().any(|item| item.changes() == Some(job))
     }
 
     /// That the batch is done is told: see [`Writer::take_batch_to_tell`].
@@ -60,7 +139,7 @@ impl<Item> Writer<Item> {
     pub fn crash(&mut self) -> Vec<Item> {
         self.tells = false;
         let mut items = std::mem::take(&mut self.batch);
-        items.extend(self.waiting.drain(..));
+        items.extend(self.aside.drain(..).chain(self.waiting.drain(..)));
         items
     }
 }

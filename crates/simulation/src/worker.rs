@@ -304,6 +304,8 @@ impl World {
         for item in worker.writer.take_batch() {
             let worker = &mut self.workers[index];
             match item {
+                // Nothing is said of one whose end is being written.
+                WorkerItem::Load(job, ..) if worker.writer.is_aside(&job) => {}
                 WorkerItem::Load(job, client, asked) => {
                     let row = worker.rows.0.get(&job);
                     let loaded =
@@ -443,7 +445,8 @@ impl World {
         }
         self.flush(Peer::Worker(index));
         let process = self.workers[index].process;
-        if self.workers[index].writer.begin() {
+        let large_per_mille = self.scenario.large_per_mille;
+        if self.workers[index].writer.begin(|| large_per_mille > 0 && self.random.u32(..1000) < large_per_mille) {
             let delay = self.store_delay();
             self.agenda.after(delay, Occurrence::Written(Peer::Worker(index), process));
         }

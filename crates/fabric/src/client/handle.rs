@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientJobFilter, ClientStore, StoreError};
 use norfab_protocol::body::{self, FABRIC_VERSION, InputResponse, JobRequestBody, ManagementBody};
+use norfab_protocol::broker::{INVENTORY_SERVICE, MANAGEMENT_SERVICE};
 use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, ManagementFailure, Outcome};
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
@@ -74,6 +75,9 @@ pub enum SubmitError {
     /// The store, or an id that is in use.
     #[error("{0}")]
     Refused(String),
+    /// The broker answers questions in place of running jobs; what it says of itself would be taken for results.
+    #[error("service '{0}' is the broker itself, which takes no jobs: ask it with a management request")]
+    OfTheBroker(ServiceName),
 }
 
 /// Why an answer or a credit did not leave.
@@ -212,6 +216,9 @@ impl ClientHandle {
 
     /// Gives a job to the owner. Whether it is taken is said by the mailbox.
     async fn hand_over(&self, spec: JobSpec, mailbox: &Arc<Mailbox>) -> Result<JobHandle, SubmitError> {
+        if [MANAGEMENT_SERVICE, INVENTORY_SERVICE].contains(&spec.service.as_str()) {
+            return Err(SubmitError::OfTheBroker(spec.service));
+        }
         let id = spec.id.unwrap_or_else(new_job_id);
         let timeout = spec.timeout.clamp(Duration::from_millis(1), TIMEOUT_MAX);
         let body = JobRequestBody {

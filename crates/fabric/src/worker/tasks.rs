@@ -20,6 +20,9 @@ use super::run::WorkerCommand;
 use crate::clock::SystemClock;
 use crate::queue::{Place, Places, QueueError, QueueSender, SEND_WAIT};
 
+/// Bytes of a task's own errors that are kept where its result is larger than its worker sends: some screens of text.
+const KEPT_ERROR_BYTES: usize = 8 << 10;
+
 /// What all tasks of a worker share.
 pub(super) struct Runner {
     pub(super) identity: Identity,
@@ -243,6 +246,14 @@ fn reply(runner: &Runner, job: &JobId, result: TaskResult) -> Bytes {
     };
     error!(job_uuid = %job, "job {job}: {problem}");
     let outcome = if result.failed { "failed" } else { "succeeded" };
+    // Why the task failed is what its caller needs most.
+    let mut room = KEPT_ERROR_BYTES.min(runner.result_bytes_max);
+    let fits = |error: &String| {
+        let fits = error.len() <= room;
+        room = room.saturating_sub(error.len());
+        fits
+    };
+    let errors = std::iter::once(problem).chain(result.errors.into_iter().take_while(fits)).collect();
     let replaced = TaskResult {
         result: TaskResult::default().result,
         diff: None,
@@ -250,7 +261,7 @@ fn reply(runner: &Runner, job: &JobId, result: TaskResult) -> Bytes {
         resources_failed: Vec::new(),
         failed: true,
         messages: vec![format!("the task itself {outcome}, only its result is missing")],
-        errors: vec![problem],
+        errors,
         ..result
     };
     result_reply_of(&runner.identity, &replaced).expect("texts can be written as JSON")

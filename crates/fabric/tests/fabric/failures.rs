@@ -189,6 +189,22 @@ fn a_question_to_a_store_that_has_too_many_gets_the_reason() {
 }
 
 #[test]
+fn a_result_beyond_the_limit_of_a_worker_that_says_nothing_of_it_is_replaced() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        fabric.worker("w1").await;
+        let client = fabric.client("c").await;
+        let mut job = spec("big");
+        job.kwargs = kwargs(json!({"bytes": (64 << 20) + 1}));
+        let report = client.run(job).await.expect("taken");
+        let result = report.results().into_values().next().expect("one");
+        assert!(result.failed && result.errors[0].contains("67108864"), "{:?}", result.errors);
+        assert!(client.run(spec("ok")).await.expect("taken").succeeded(), "it goes on");
+        fabric.stop().await;
+    });
+}
+
+#[test]
 fn a_result_beyond_what_fits_into_a_message_is_replaced_whatever_the_inventory_says() {
     runtime().block_on(async {
         let huge = Task::new("huge", "", async |_: TaskContext, NoInput {}| Ok(json!("x".repeat(129 << 20))));

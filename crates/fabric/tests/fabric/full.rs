@@ -10,7 +10,7 @@ use norfab_jobs::{StoreError, WorkerOperation};
 use norfab_protocol::JobId;
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
-use norfab_service::{NoInput, Task, TaskContext};
+use norfab_service::{EventDraft, NoInput, SendError, Task, TaskContext};
 use norfab_transport::RouterLink;
 use serde_json::json;
 
@@ -37,15 +37,18 @@ impl Interference for Switched {
     }
 }
 
-/// A worker whose disk is full when so many of its tasks have begun; each returns so many bytes then.
-fn bench(switches: &Arc<Switches>, tasks: usize, bytes: usize) -> Bench {
+/// A worker whose disk is full when so many of its tasks have begun; each tells so many events then and returns so many bytes.
+fn bench(switches: &Arc<Switches>, tasks: usize, events: usize, bytes: usize) -> Bench {
     let begun = Arc::new(tokio::sync::Barrier::new(tasks));
     let of_task = Arc::clone(switches);
-    let task = Task::new("t", "Fills the disk.", move |_: TaskContext, NoInput {}| {
+    let task = Task::new("t", "Fills the disk.", move |context: TaskContext, NoInput {}| {
         let (begun, switches) = (Arc::clone(&begun), Arc::clone(&of_task));
         async move {
             begun.wait().await;
             switches.full.store(true, Ordering::SeqCst);
+            for _ in 0..events {
+                while let Err(SendError::QueueFull(_)) = context.event(EventDraft::new("news")).await {}
+            }
             Ok(json!("x".repeat(bytes)))
         }
     });
@@ -78,7 +81,7 @@ fn next_status(bench: &mut Bench) -> Status {
 fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_again() {
     runtime().block_on(async {
         let switches = Arc::new(Switches::default());
-        let mut bench = bench(&switches, 1, 10);
+        let mut bench = bench(&switches, 1, 0, 10);
         bench.post("1", "t");
         assert_eq!(next_status(&mut bench), Status::ACCEPTED);
         assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
@@ -95,10 +98,52 @@ fn a_result_that_finds_no_space_is_sent_and_whoever_comes_back_for_it_gets_it_ag
 }
 
 #[test]
+fn without_space_new_jobs_are_refused_with_the_reason_and_taken_again_when_there_is_some() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = bench(&switches, 1, 0, 10);
+        switches.full.store(true, Ordering::SeqCst);
+        bench.post("1", "t");
+        let refusal = loop {
+            if let WorkerMessage::Response(reply) = bench.next() {
+                break reply;
+            }
+        };
+        let told: serde_json::Value = serde_json::from_slice(&refusal.payload).expect("JSON");
+        assert_eq!((refusal.status, &told["retry"]), (Status::REFUSED, &json!(true)), "{told}");
+        assert!(told["error"].as_str().is_some_and(|error| error.contains("cannot store the job")), "{told}");
+        // It goes on serving: that it does not have the job is an answer, too.
+        tell(&mut bench, BrokerToWorker::Get, "1");
+        assert_eq!(next_status(&mut bench), Status::NOT_FOUND);
+        switches.full.store(false, Ordering::SeqCst);
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK);
+    });
+}
+
+#[test]
+fn an_end_for_which_the_store_had_no_place_either_is_stored_when_there_is_space() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        // More changes than wait for space.
+        let mut bench = bench(&switches, 1, 9000, 10);
+        bench.post("1", "t");
+        assert_eq!(next_status(&mut bench), Status::ACCEPTED);
+        assert_eq!(next_status(&mut bench), Status::OK, "it is sent");
+        tell(&mut bench, BrokerToWorker::Get, "1");
+        assert_eq!(next_status(&mut bench), Status::OK, "and kept");
+        assert_eq!(switches.ended.load(Ordering::SeqCst), 0);
+        switches.full.store(false, Ordering::SeqCst);
+        crate::support::eventually("it is stored by itself", async || switches.ended.load(Ordering::SeqCst) == 1).await;
+    });
+}
+
+#[test]
 fn of_a_job_whose_end_is_in_no_database_and_not_in_memory_nobody_is_told_that_it_runs() {
     runtime().block_on(async {
         let switches = Arc::new(Switches::default());
-        let mut bench = bench(&switches, 2, 40 << 20);
+        let mut bench = bench(&switches, 2, 0, 40 << 20);
         for job in ["1", "2"] {
             bench.post(job, "t");
         }

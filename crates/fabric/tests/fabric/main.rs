@@ -14,6 +14,7 @@ mod questions;
 mod refill;
 mod restart;
 mod roles;
+mod slow;
 mod standing;
 mod storm;
 mod support;

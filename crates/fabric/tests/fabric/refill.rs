@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use norfab_fabric::client::{ClientHandle, LookUpError};
 use norfab_jobs::{
@@ -132,6 +132,24 @@ fn jobs_whose_ends_a_full_disk_keeps_from_being_stored_do_not_begin_again() {
         assert!(client.watch(id(1)).await.expect("an answer").is_none(), "it has ended");
         let ended = ClientJobFilter { state: Some(ClientState::Cancelled), ..ClientJobFilter::default() };
         assert_eq!(client.jobs(ended).await.expect("the client runs").expect("they can be read").len(), ENDED);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn a_job_that_finds_no_space_is_an_error_at_once_and_the_next_one_is_taken_when_there_is_some() {
+    runtime().block_on(async {
+        let (client, switches) = client_with(MemoryClientStore::default());
+        switches.full.store(true, Ordering::SeqCst);
+        let asked = Instant::now();
+        let refused = client.run(spec("ok")).await.expect_err("it is in no database").to_string();
+        assert!(refused.contains("could not be stored and was not sent"), "{refused}");
+        assert!(refused.contains("jobs.db"), "it says where: {refused}");
+        assert!(asked.elapsed() < Duration::from_secs(5), "nobody waits for space: {:?}", asked.elapsed());
+        assert_eq!(unfinished(&client).await, 0);
+        switches.full.store(false, Ordering::SeqCst);
+        client.submit(spec("ok")).await.expect("there is space");
+        assert_eq!(unfinished(&client).await, 1);
         client.stop().await;
     });
 }

@@ -1,11 +1,23 @@
 //! What a worker makes of jobs that its process before left in the database.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use norfab_fabric::SystemClock;
 use norfab_jobs::{SqliteWorkerStore, Store, WorkerJob, WorkerOperation, WorkerState, WorkerStore};
 use norfab_protocol::{Identity, JobId, TaskName, TaskResult};
 
-use crate::support::{Fabric, eventually, runtime};
+use crate::support::{Fabric, eventually, runtime, spec};
+
+/// How long the caller of a job waits that is long on its way.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much of it passes before the job leaves.
+const AWAY: Duration = Duration::from_secs(4);
+
+/// How long its worker has something else to do, from up to two seconds before (its broker says good-bye meanwhile): to after the
+/// time that its caller waits, and to before that time had passed since it came.
+const BUSY: Duration = Duration::from_secs(13);
 
 /// A job as a process that was killed left it: begun once, or only stored.
 fn left(id: &str, task: &str, begun: bool, deadline: f64) -> Vec<WorkerOperation> {
@@ -119,6 +131,47 @@ fn a_job_that_was_started_and_whose_task_had_not_begun_runs_after_the_restart() 
             assert_eq!((details.job.state, details.job.attempts), (state, attempts), "{result:?}");
             assert!(result.messages.is_empty(), "the attempt that did not begin is none: {result:?}");
         }
+        fabric.stop().await;
+    });
+}
+
+#[test]
+fn a_job_that_was_long_on_its_way_does_not_start_after_its_time_although_its_client_is_gone() {
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        fabric.worker_with("w1", 1).await;
+        let client = fabric.client("c").await;
+        let mut busy = spec("slow");
+        busy.timeout = BUSY;
+        let busy = client.submit(busy).await.expect("taken");
+        eventually("it is stored", async || fabric.stored_jobs("w1").await == 1).await;
+        // Its broker is away for much of the time that its caller waits.
+        fabric.stop_broker().await;
+        let mut late = spec("ok");
+        late.timeout = TIMEOUT;
+        let late = client.submit(late).await.expect("taken").id().clone();
+        tokio::time::sleep(AWAY).await;
+        fabric.restart_broker().await;
+        eventually("it is with the worker", async || fabric.stored_state("w1", &late).await.is_some()).await;
+        // Nobody can withdraw it now.
+        client.stop().await;
+        let path = fabric.database("w1");
+        let mut ended = None;
+        eventually("its turn comes", async || {
+            let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+            ended = store.job(&late).expect("it can be read").filter(|details| details.job.state.is_final());
+            ended.is_some()
+        })
+        .await;
+        let details = ended.expect("it has ended");
+        let result: TaskResult = serde_json::from_slice(&details.payload.expect("a result")).expect("a result");
+        assert_eq!(
+            (details.job.state, details.job.attempts, &*result.errors.join("")),
+            (WorkerState::Failed, 0, "its deadline passed before it started"),
+            "{:?}",
+            details.job
+        );
+        drop(busy);
         fabric.stop().await;
     });
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::support::{Fabric, kwargs, runtime, spec};
+use norfab_jobs::ClientJobFilter;
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
@@ -103,6 +104,22 @@ fn a_job_for_nobody_fails_with_the_brokers_reason() {
         let report = client.run(spec("ok")).await.expect("taken");
         assert_eq!(report.state, JobState::Failed);
         assert!(report.errors[0].contains("failed to target workers"), "{:?}", report.errors);
+        fabric.stop().await;
+    });
+}
+
+#[test]
+fn a_job_for_the_brokers_own_services_is_refused_with_the_reason() {
+    runtime().block_on(async {
+        let fabric = Fabric::start();
+        let client = fabric.client("c").await;
+        for service in ["mmi.service.broker", "sid.service.broker"] {
+            let mut job = spec("get_stats");
+            job.service = norfab_protocol::ServiceName::parse(service).expect("a name");
+            let refused = client.run(job).await.expect_err("what it says of itself is no result");
+            assert!(refused.to_string().contains("is the broker itself, which takes no jobs"), "{refused}");
+        }
+        assert_eq!(client.jobs(ClientJobFilter::default()).await.expect("room").expect("they can be read"), []);
         fabric.stop().await;
     });
 }

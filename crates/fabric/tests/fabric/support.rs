@@ -13,12 +13,15 @@ use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::{ClientConfig, JobUpdate};
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName, TaskName};
-use norfab_service::{BuiltinPolicy, NoInput, Question, Service, Task, TaskContext};
+use norfab_service::{BuiltinPolicy, EventDraft, NoInput, Question, SendError, Service, Task, TaskContext, TaskError};
 use norfab_transport::{Context, Dealer, DealerKeys, DealerOptions, KeyPair, Router, RouterLink, RouterOptions};
 use serde_json::{Map, Value, json};
 
 /// Longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What stands before the number in the events of the task `chatter`.
+pub const EVENT: &str = "event ";
 
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -134,7 +137,8 @@ impl Fabric {
         }
     }
 
-    fn dealer(&self, name: &str) -> Box<Dealer> {
+    /// A link to the broker.
+    pub fn dealer(&self, name: &str) -> Box<Dealer> {
         let keys = DealerKeys { own: KeyPair::generate(), broker: self.keys.public };
         let options = DealerOptions { keys: Some(keys), ..DealerOptions::default() };
         let endpoint = self.detours.get(name).unwrap_or(&self.endpoint);
@@ -184,6 +188,12 @@ impl Fabric {
         let statistics = broker.statistics().await.expect("a broker");
         let workers = statistics["workers"].as_array().expect("a list");
         workers.iter().any(|worker| worker["name"] == name)
+    }
+
+    /// How many are registered.
+    pub async fn workers(&self) -> usize {
+        let statistics = self.broker.as_ref().expect("a broker").statistics().await.expect("a broker");
+        statistics["workers"].as_array().expect("a list").len()
     }
 
     /// Beats of a worker that the broker has received.
@@ -266,6 +276,23 @@ struct BigInput {
     bytes: usize,
 }
 
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct ChatterInput {
+    events: u64,
+}
+
+/// Numbered events, each until there is room for it, and then a question.
+async fn chatter(context: TaskContext, input: ChatterInput) -> Result<Value, TaskError> {
+    for number in 1..=input.events {
+        while let Err(error) = context.event(EventDraft::new(format!("{EVENT}{number}"))).await {
+            if !matches!(error, SendError::QueueFull(_)) {
+                return Err(error.into());
+            }
+        }
+    }
+    Ok(context.ask(Question::new("proceed?")).await?)
+}
+
 fn service() -> Service {
     Service::new(ServiceName::parse("s").expect("a name"))
         .task(Task::new("ok", "Returns its argument.", async |_: TaskContext, input: OkInput| {
@@ -278,6 +305,11 @@ fn service() -> Service {
             Ok(context.ask(Question::new("proceed?")).await?)
         }))
         .task(Task::new("again", "May run twice.", async |_: TaskContext, NoInput {}| Ok(json!("done"))).idempotent())
+        .task(Task::new("chatter", "Says much and asks.", chatter))
+        .task(Task::new("deaf", "Never ends by itself.", async |_: TaskContext, NoInput {}| {
+            std::future::pending::<()>().await;
+            Ok(json!(null))
+        }))
         .task(Task::new("slow", "Waits until it is told to end.", async |context: TaskContext, NoInput {}| {
             // That it starts is told before it has begun.
             context.event(SLOW_BEGUN).await?;

@@ -151,8 +151,14 @@ async fn confirmed(
     loop {
         let details = client.job(id.clone()).await.map_err(Failure::failed)?;
         // A database that has no answer now may have one later.
-        if details.is_ok_and(|details| details.is_none_or(|details| details.job.state.is_final())) {
-            return Ok(());
+        match details {
+            Ok(Some(details)) if details.job.state.is_final() => {
+                // Who was silent when the client's patience ended may have returned what it had since then.
+                cancelled.missing.retain(|(worker, _)| !details.job.completed.contains(worker));
+                return Ok(());
+            }
+            Ok(None) => return Ok(()),
+            Ok(Some(_)) | Err(_) => {}
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
@@ -334,6 +340,37 @@ fn failure(job: &ClientJob, cancelled: bool, unconfirmed: bool) -> Option<Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_worker_that_was_given_up_keeps_a_cancellation_from_being_a_success() {
+        let name = |text: &str| Identity::parse(text).expect("a name");
+        let job = ClientJob {
+            id: JobId::parse("1").expect("an id"),
+            service: norfab_protocol::ServiceName::parse("s").expect("a name"),
+            task: norfab_protocol::TaskName::parse("t").expect("a name"),
+            target: "all".to_owned(),
+            body: bytes::Bytes::new(),
+            timeout: 60,
+            submitted: 0.0,
+            deadline: 60.0,
+            state: ClientState::Cancelled,
+            dispatched: vec![name("a"), name("b")],
+            started: Vec::new(),
+            completed: vec![name("a")],
+            errors: vec!["cancelled by me".to_owned()],
+            finished: Some(1.0),
+        };
+        let told = |missing: &[(Identity, Lost)]| {
+            let workers = standings(&job, missing);
+            let unconfirmed = workers.values().any(|standing| standing != CONFIRMED);
+            failure(&job, true, unconfirmed).map(|failure| (failure.code, failure.text, workers))
+        };
+        assert_eq!(told(&[(name("b"), Lost::Cancelled)]), None);
+        let (code, text, workers) = told(&[(name("b"), Lost::CancelUnanswered)]).expect("it may go on");
+        assert_eq!((code, &*text), (Code::TimedOut, UNCONFIRMED));
+        let standing = workers["b"].as_str().expect("a text");
+        assert!(standing.starts_with("cancelled, but the worker has not confirmed it"), "{standing}");
+    }
 
     #[test]
     fn whoever_cancels_is_named() {

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use norfab_protocol::client::CANCEL_PATIENCE;
+use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::json;
 
 use crate::support::{FABRIC, Lab, Role, eventually};
@@ -145,6 +146,22 @@ fn a_worker_that_does_not_confirm_is_named_with_what_is_known_of_it() {
 }
 
 #[test]
+fn a_worker_that_confirms_late_is_waited_for_as_long_as_the_caller_wants() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    let id = long_job(&lab);
+    worker.signal(Signal::STOP);
+    let cancel = lab.spawn(&["cancel", &id, "--wait", "50s", "--json"]);
+    // Longer than a client waits that is told nothing of that.
+    std::thread::sleep(CANCEL_PATIENCE + Duration::from_secs(2));
+    worker.signal(Signal::CONT);
+    let ended = cancel.end();
+    assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
+}
+
+#[test]
 fn a_worker_that_does_not_confirm_is_named_also_where_another_command_waits_for_the_job() {
     let (lab, _broker, worker) = apart();
     let (run, id) = job_of_another_command(&lab);
@@ -273,4 +290,30 @@ fn to_cancel_a_job_sends_no_other_one() {
     assert_eq!(state(&ids[1]), "NEW", "it waits for a command that means it");
     lab.run(&["jobs", &ids[1]]);
     assert_eq!(state(&ids[1]), "COMPLETED");
+}
+
+#[test]
+fn to_cancel_a_job_kills_all_processes_that_it_started_also_those_that_do_not_listen() {
+    let (lab, _up) = Lab::up();
+    let started = lab.path("started");
+    // Neither the shell nor its child hears the polite signal. Both end with the folder.
+    let deaf = format!("trap '' TERM HUP INT; while test -d '{}'; do sleep 0.1; done", lab.path("shared").display());
+    let command =
+        format!("command=({deaf}) & echo \"$! $$\" > '{0}.new'; mv '{0}.new' '{0}'; {deaf}", started.display());
+    let id = lab.run(&["run", "filesharing", "run_shell_cmd", &command, "--nowait"]).stdout.trim().to_owned();
+    eventually("both processes run", || started.exists());
+    let processes: Vec<Pid> = lab
+        .read("started")
+        .split_whitespace()
+        .map(|id| Pid::from_raw(id.parse().expect("a number")).expect("a process"))
+        .collect();
+    assert!(processes.len() == 2 && processes.iter().all(|id| test_kill_process(*id).is_ok()), "{processes:?}");
+    let ended = lab.run(&["cancel", &id, "--json"]);
+    assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
+    // The child is nobody's any more: whoever takes such processes in buries it.
+    let gone = |id: &Pid| {
+        std::fs::read_to_string(format!("/proc/{}/stat", id.as_raw_nonzero()))
+            .map_or(true, |stat| stat.contains(") Z "))
+    };
+    eventually("no process is left", || processes.iter().all(gone));
 }

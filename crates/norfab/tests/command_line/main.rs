@@ -3,6 +3,7 @@
 
 mod cancel;
 mod crash;
+mod databases;
 mod demo;
 mod failures;
 mod files;

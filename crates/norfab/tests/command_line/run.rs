@@ -346,3 +346,27 @@ fn a_job_for_a_worker_whose_connection_was_just_lost_waits_for_it() {
         assert_eq!(ended.code, Some(0), "{whom}: {ended:?}");
     }
 }
+
+#[test]
+fn a_result_beyond_the_limit_of_its_worker_is_told_with_how_its_task_ended() {
+    let lab = Lab::new(&format!("{FABRIC}      result_bytes_max: 2000\n"));
+    let _up = lab.start(&["up"]);
+    lab.registered(&["filesharing-worker-1"]);
+    assert_eq!(lab.run(&["run", "filesharing", "echo", "text=short"]).code, Some(0));
+    let long = "printf '%3000s'";
+    for (command, outcome, errors) in
+        [(long, "succeeded", 1), (&*format!("{long}; echo broken >&2; exit 3"), "failed", 2)]
+    {
+        let command = format!("command={command}");
+        let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &command, "--json"]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let document = ended.json();
+        let result = &document["results"]["filesharing-worker-1"];
+        assert_eq!((&result["failed"], &result["result"]), (&json!(true), &json!(null)), "{result}");
+        let told = result["errors"].as_array().expect("a list");
+        assert!(told[0].as_str().is_some_and(|text| text.contains("raise result_bytes_max")), "{result}");
+        assert_eq!(told.len(), errors, "those of the task itself are kept: {result}");
+        assert!(told[1..].iter().all(|error| error.to_string().contains("broken")), "{result}");
+        assert_eq!(result["messages"][0], format!("the task itself {outcome}, only its result is missing"), "{result}");
+    }
+}

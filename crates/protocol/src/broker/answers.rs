@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::memory::Posted;
 use super::{Broker, BrokerOutput, Dispatch, EVERY_SERVICE, Outgoing, Purpose};
-use crate::body::{self, CANCELLED_WORD, CancelBody, Dispatched, FABRIC_VERSION, Refused};
+use crate::body::{self, CANCELLED_WORD, CancelBody, Dispatched, FABRIC_VERSION, Poster, Refused};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, BrokerToWorker, ClientCommand, ClientMessage, Delivery, Reply};
 use crate::name::{Identity, JobId, ServiceName};
@@ -28,6 +28,7 @@ impl Broker {
             errors: vec![error.clone()],
             error: Some(error),
             retry: None,
+            turn: None,
         };
         self.reply(peer, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
@@ -72,12 +73,20 @@ impl Broker {
             errors: vec![text.clone()],
             error: Some(text),
             retry: None,
+            turn: None,
         };
         self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
 
     /// Nobody gets a request. `registered`: whom it is for is registered, and its connection is being made anew, or takes nothing.
-    pub(super) fn refuse_target(&mut self, now: Instant, client: &Identity, request: ClientMessage, registered: bool) {
+    pub(super) fn refuse_target(
+        &mut self,
+        now: Instant,
+        client: &Identity,
+        request: ClientMessage,
+        poster: Poster,
+        registered: bool,
+    ) {
         let ClientMessage { command, service, target, job, .. } = request;
         let asks = matches!(command, ClientCommand::Post | ClientCommand::Get);
         let expected = asks && (registered || self.is_expected(now, &service, &target));
@@ -98,6 +107,7 @@ impl Broker {
             errors: vec![error],
             error: None,
             retry,
+            turn: poster.fabric.then_some(poster.turn),
         };
         self.reply(client, Reply { service, job, status: Status::REFUSED, payload: body::encode(&body) });
     }
@@ -118,7 +128,7 @@ impl Broker {
                     if poster.first {
                         self.undispatched.insert(&client, &request.job, ());
                     }
-                    self.refuse_target(at, &client, request, !tried.is_empty());
+                    self.refuse_target(at, &client, request, poster, !tried.is_empty());
                     return;
                 }
             }

@@ -396,7 +396,7 @@ impl Broker {
             if poster.first {
                 self.undispatched.insert(&client, &request.job, ());
             }
-            self.refuse_target(now, &client, request, false);
+            self.refuse_target(now, &client, request, poster, false);
             return;
         }
         let any = request.target == Target::Any && request.service.as_str() != EVERY_SERVICE;

@@ -205,7 +205,7 @@ pub(super) struct Job {
     pub(super) posts_to: HashMap<Identity, (u32, Instant)>,
     /// How often a worker had too much to do for it, or stopped.
     pub(super) no_room: u32,
-    /// [`body::Posting::turn`]: later than every one that a worker is known to have refused.
+    /// [`body::Posting::turn`]: later than every one that is known to have been refused.
     pub(super) turn_of_posts: u32,
     /// Answers that were given and not confirmed, by question: for whom, and the body.
     pub(super) answers: BTreeMap<String, (Option<Identity>, Bytes)>,

@@ -413,11 +413,12 @@ impl Client {
                 return Ok(());
             }
             if body.retry == Some(true) || job.request.waits {
-                if job.refusals >= job.posts {
+                if job.refusals >= job.posts || body.turn.is_some_and(|turn| turn < job.turn_of_posts) {
                     // Said twice: each POST is refused once, or a later one would count as refused.
                     return Ok(());
                 }
                 job.refusals += 1;
+                job.turn_of_posts = job.turn_of_posts.saturating_add(1);
                 let tells = job.refusal.is_none();
                 let error = errors.join("; ");
                 job.refusal = Some(error.clone());

@@ -7,6 +7,7 @@ use serde_json::json;
 
 mod asking;
 mod cancel;
+mod confirmed;
 mod losses;
 mod turns;
 

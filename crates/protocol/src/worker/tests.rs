@@ -305,6 +305,13 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
     let did = bench.told(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
     assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()), text: None })]);
     assert_eq!(bench.told(&["0x07", "c", "", "2", "{}"]), [], "once");
+    let reply = result_reply(&name("w"), b"{}");
+    bench.worker.finished(bench.now, &job("2"), Ending::Failed, reply, Bytes::from_static(b"{}"));
+    let finish = bench.worker.poll_output();
+    let Some(WorkerOutput::Store(WorkerStoreOperation::Finish { ending, .. }, _)) = finish else {
+        panic!("{finish:?}")
+    };
+    assert_eq!(ending, Ending::Cancelled);
 }
 
 #[test]
@@ -333,16 +340,18 @@ fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
 #[test]
 fn a_cancellation_is_confirmed_with_the_result_or_that_the_job_is_not_known() {
     let mut bench = Bench::new(1);
-    assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Load("1".into())]);
-    bench.worker.loaded(job("1"), name("c"), Asked::State, None);
-    assert_eq!(statuses(&bench.drain()), ["404"]);
-    bench.worker.loaded(
-        job("1"),
-        name("c"),
-        Asked::State,
-        Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) }),
-    );
-    assert_eq!(statuses(&bench.drain()), ["200"]);
+    let mut answer_of = |asked, loaded| {
+        assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Load("1".into())]);
+        bench.worker.loaded(job("1"), name("c"), asked, loaded);
+        match &bench.drain()[..] {
+            [Did::Sent(Command::Response, frames)] => (frames[3].clone(), frames[4].contains(CANCELLED_WORD)),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(answer_of(Asked::ToCancel, None), ("404".into(), true), "nothing of it runs here, now or later");
+    assert_eq!(answer_of(Asked::State, None), ("404".into(), false), "its POST may come");
+    let stored = Some(LoadedJob { payload: Some(Bytes::from_static(b"{}")) });
+    assert_eq!(answer_of(Asked::ToCancel, stored).0, "200");
 }
 
 #[test]

@@ -35,6 +35,12 @@ fn of_a_job_that_came_here_first_and_that_nobody_got_it_is_known_that_nobody_has
     bench.posts("ghost", "2", AGAIN);
     let told = answer(&bench.deletes("client", "all", "2", ENDS));
     assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!([]), &Value::Null));
+    // So it is where nobody could be reached.
+    bench.input("client", &["NFPC01", "0x04", "s", "any", "3", OURS]);
+    let unreached = |_: &Identity, purpose| (purpose == Purpose::Dispatch).then_some(Undelivered::Unroutable);
+    assert_eq!(status(&bench.drain_with(unreached)), "400");
+    let told = answer(&bench.deletes("client", "all", "3", ENDS));
+    assert_eq!((&told["holders"], &told["whole"]), (&serde_json::json!([]), &Value::Bool(true)));
     // Nor is it known of a job that another client posted under this id.
     let told = answer(&bench.deletes("other", "all", "1", r#"{"text":"x"}"#));
     assert_eq!(&told["whole"], &Value::Null);
@@ -92,6 +98,16 @@ fn a_client_is_told_that_another_one_cancels_its_job_also_where_nobody_has_it() 
 }
 
 #[test]
+fn whose_job_it_is_gets_one_answer_to_its_cancellation() {
+    let mut bench = Bench::new();
+    bench.ready("a", "s");
+    bench.posts("any", "1", OURS);
+    let sent = bench.deletes("client", "all", "1", ENDS);
+    let told: Vec<_> = sent.iter().filter(|sent| sent.to == "client").map(|sent| sent.rest[2].as_str()).collect();
+    assert_eq!((to_workers(&sent), told), (vec!["a".into()], vec!["202"]), "a refusal would say that nobody has it");
+}
+
+#[test]
 fn who_refused_one_post_of_a_job_and_has_another_before_it_is_told_that_it_is_cancelled() {
     let mut bench = Bench::new();
     bench.ready("a", "s");
@@ -135,8 +151,21 @@ fn a_worker_that_takes_a_job_which_is_cancelled_is_told() {
     assert_eq!(to_workers(&sent), ["a"]);
     let told: Value = serde_json::from_str(sent[1].rest.last().expect("a body")).expect("an object");
     assert_eq!((&told["text"], &told["ends"]), (&"cancelled by me at noon".into(), &Value::Bool(true)));
+    let result = bench.from("a", &["NFPW01", "0x05", "client", "", "1", "200", "{}"]);
+    assert!(to_workers(&result).is_empty(), "it has ended there");
     // Another client's job of this id, and one that goes on elsewhere.
     assert!(to_workers(&accepts(&mut bench, "other", "1")).is_empty());
     bench.deletes("client", r#"["b"]"#, "2", r#"{"text":"with another one"}"#);
     assert!(to_workers(&accepts(&mut bench, "client", "2")).is_empty());
+}
+
+#[test]
+fn a_refusal_says_of_which_turn_it_is() {
+    let mut bench = Bench::new();
+    for (body, said) in
+        [(OURS, Some(0)), (r#"{"task":"t","fabric":1,"again":true,"turn":3}"#, Some(3)), (r#"{"task":"t"}"#, None)]
+    {
+        let sent = bench.posts("any", "1", body);
+        assert_eq!(answer(&sent)["turn"].as_u64(), said, "{body}");
+    }
 }

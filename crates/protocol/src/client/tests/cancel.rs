@@ -2,13 +2,13 @@
 
 use super::*;
 
-const TEXT: &str = "cancelled by me at noon: typo";
+pub(super) const TEXT: &str = "cancelled by me at noon: typo";
 
-fn delete(target: &str) -> (Command, String, String) {
+pub(super) fn delete(target: &str) -> (Command, String, String) {
     (Command::Delete, target.to_owned(), json!({ "text": TEXT, "ends": true }).to_string())
 }
 
-fn not_found(worker: &str) -> serde_json::Value {
+pub(super) fn not_found(worker: &str) -> serde_json::Value {
     json!({"worker": worker, "uuid": "1", "service": "s", "status": "CANCELLED"})
 }
 

@@ -9,18 +9,27 @@ fn has_no_room(job: &str, worker: &str) -> serde_json::Value {
 
 #[test]
 fn the_word_on_a_question_to_a_worker_that_refused_a_job_is_not_taken_for_the_one_on_its_next_post() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    bench.posted("1", "any");
-    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
-    assert_eq!(bench.after(2.0).sent[0].0, Command::Get);
-    bench.reply("0x05", "1", "400", has_no_room("1", "a"));
-    assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
-    bench.reply("0x05", "1", "202", run("1", r#"["a"]"#, &["a"], 1, false));
-    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
-    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "it is with the other one");
-    assert!(bench.accepted("1", "b").sent.is_empty());
-    assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    // The worker's own answer to the question comes before or behind the word on the POST.
+    for denies_first in [true, false] {
+        let mut bench = Bench::new();
+        bench.client.connected(bench.now);
+        bench.posted("1", "any");
+        bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+        assert_eq!(bench.after(2.0).sent[0].0, Command::Get);
+        bench.reply("0x05", "1", "400", has_no_room("1", "a"));
+        assert_eq!(bench.after(1.0).sent[0].0, Command::Post);
+        bench.reply("0x05", "1", "202", run("1", r#"["a"]"#, &["a"], 1, false));
+        let denied = |bench: &mut Bench| bench.reply("0x05", "1", "404", unknown("1", "a")).sent;
+        if denies_first {
+            assert!(denied(&mut bench).is_empty(), "it is on its way to another one");
+        }
+        bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+        if !denies_first {
+            assert!(denied(&mut bench).is_empty(), "it is with the other one");
+        }
+        assert!(bench.accepted("1", "b").sent.is_empty());
+        assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    }
 }
 
 #[test]
@@ -38,6 +47,35 @@ fn a_broker_that_remembers_a_job_and_names_another_worker_for_it_is_believed() {
     assert!(bench.accepted("1", "b").sent.is_empty(), "it is not turned away");
     bench.reply("0x05", "1", "202", run("1", "any", &["c"], 1, false));
     assert_eq!(bench.result("1", "b").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+}
+
+#[test]
+fn other_words_of_a_broker_do_not_move_a_job() {
+    let b_is_turned_away = |bench: &mut Bench| {
+        assert_eq!(bench.accepted("1", "b").sent[0].0, Command::Delete);
+        assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
+    };
+    let with_a = |target: &str| {
+        let mut bench = Bench::new();
+        bench.client.connected(bench.now);
+        bench.posted("1", target);
+        bench.reply("0x05", "1", "202", run("1", target, &["a"], 1, false));
+        bench
+    };
+    // That on a question to the other one.
+    let mut bench = with_a("any");
+    bench.reply("0x05", "1", "202", run("1", r#"["b"]"#, &["b"], 1, false));
+    b_is_turned_away(&mut bench);
+    // That of another broker, which remembers nothing of the first POST.
+    let mut bench = with_a("any");
+    bench.client.connected(bench.now);
+    bench.drain();
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 2, false));
+    b_is_turned_away(&mut bench);
+    // A job for all is with those of its first POST.
+    let mut bench = with_a("all");
+    bench.reply("0x05", "1", "202", run("1", "all", &["b"], 1, false));
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
 }
 
 /// As [`has_no_room`], of a worker that says which turn it refuses.
@@ -93,4 +131,25 @@ fn who_refuses_its_part_of_a_job_for_one_of_each_service_is_named_and_the_others
     let outcome = bench.result("1", "of-another").outcome.expect("all have said something");
     assert_eq!(outcome.state, JobState::Failed);
     assert_eq!(outcome.missing, [(name("of-one"), Lost::Refused("full".to_owned()))]);
+}
+
+#[test]
+fn the_brokers_word_on_a_post_is_not_taken_for_that_on_a_later_one() {
+    let refused = |turn: u32| {
+        json!({"workers": null, "uuid": "1", "target": "any", "status": "FAILED", "service": "s", "errors": ["nobody"], "retry": true,
+            "turn": turn})
+    };
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "400", refused(0));
+    let sent = bench.after(0.5).sent;
+    assert!(sent.len() == 1 && sent[0].2.contains("\"turn\":1"), "{sent:?}");
+    // The first was on its way twice. Whoever has the second may run it already: on another connection it is asked who does.
+    bench.reply("0x05", "1", "400", refused(0));
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    bench.drain();
+    let sent = bench.after(RETURN_TIME.as_secs_f64()).sent;
+    assert_eq!(sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Get], "{sent:?}");
 }

@@ -1,0 +1,154 @@
+//! What a client takes for the confirmation of a cancellation, and what not.
+
+use super::cancel::{TEXT, delete, not_found};
+use super::*;
+
+#[test]
+fn who_cancels_a_second_time_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    assert!(bench.client.cancel(bench.now, &id("1"), "cancelled by another one".to_owned()));
+    assert!(bench.client.poll_output().is_none());
+    assert_eq!((bench.client.held(), bench.client.unfinished()), (0, 1), "it counts once");
+    let outcome = bench.reply("0x05", "1", "404", not_found("a")).outcome.expect("the end");
+    assert_eq!(outcome.errors, [TEXT]);
+    assert_eq!((bench.client.held(), bench.client.unfinished()), (0, 0));
+}
+
+#[test]
+fn what_waits_of_a_job_does_not_leave_any_more_once_it_is_cancelled() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    let Some(ClientOutput::Forget(job)) = bench.client.poll_output() else { panic!("its POST may wait in a queue") };
+    assert_eq!(job, id("1"));
+}
+
+#[test]
+fn that_a_cancellation_cannot_be_written_down_is_noted() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    bench.drain();
+    bench.client.stored(bench.now, ClientToken(id("1")), Err("disk full".into()));
+    let mut noted = Vec::new();
+    while let Some(output) = bench.client.poll_output() {
+        if let ClientOutput::Note(note) = output {
+            noted.push(note);
+        }
+    }
+    assert!(
+        matches!(&noted[..], [ClientNote::CancelNotStored { job, error }] if *job == id("1") && error == "disk full"),
+        "{noted:?}"
+    );
+    let outcome = bench.after(CANCEL_PATIENCE.as_secs_f64()).outcome.expect("nobody confirms");
+    assert!(outcome.errors[1].contains("disk full"), "{:?}", outcome.errors);
+}
+
+#[test]
+fn a_new_connection_tells_at_once_what_was_told_ever_more_seldom() {
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    (0..30).for_each(|_| drop(bench.after(1.0)));
+    assert!(bench.after(1.0).sent.is_empty());
+    bench.client.connected(bench.now);
+    assert_eq!(bench.after(0.0).sent, [delete(r#"["a"]"#)]);
+}
+
+#[test]
+fn a_worker_that_was_hardly_told_is_not_given_up_however_long_ago_that_was() {
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "a");
+    request.deadline += Duration::from_secs(600);
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    bench.handed_on("1", &["a"], &["a"]);
+    bench.client.disconnected();
+    bench.after(CANCEL_ANSWER_MAX.as_secs_f64() + 1.0);
+    bench.client.connected(bench.now);
+    assert_eq!(bench.after(1.0).sent, [delete(r#"["a"]"#)]);
+    bench.handed_on("1", &["a"], &["a"]);
+    assert_eq!(bench.client.unfinished(), 1, "it had no time to answer");
+    bench.handed_on("1", &["a"], &["a"]);
+    assert_eq!(bench.client.unfinished(), 0);
+}
+
+#[test]
+fn a_worker_of_which_a_broker_knows_nothing_may_have_the_job_unless_that_is_said_to_be_all() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    bench.cancel("1", TEXT);
+    bench.handed_on("1", &["a"], &["a"]);
+    assert!(bench.result("1", "a").outcome.is_none(), "a broker that was restarted does not know b");
+    assert!(bench.reply("0x05", "1", "404", not_found("b")).outcome.is_some());
+
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    bench.accepted("1", "b");
+    bench.cancel("1", TEXT);
+    let all = json!({"workers": ["a"], "uuid": "1", "target": "x", "status": "DISPATCHED", "service": "s", "fabric": 1,
+        "holders": ["a"], "whole": true});
+    bench.reply("0x05", "1", "202", all);
+    assert!(bench.result("1", "a").outcome.is_none(), "b said that it has it, whatever the broker says");
+    assert!(bench.reply("0x05", "1", "404", not_found("b")).outcome.is_some());
+}
+
+#[test]
+fn who_has_returned_its_result_is_not_given_up_afterwards() {
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "all");
+    request.deadline += Duration::from_secs(600);
+    bench.client.submit(request);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    bench.dispatched("1", &["a", "b", "c"]);
+    bench.cancel("1", TEXT);
+    for _ in 0..3 {
+        bench.handed_on("1", &["a", "b"], &["a", "b", "c"]);
+    }
+    bench.result("1", "a");
+    bench.after(CANCEL_ANSWER_MAX.as_secs_f64());
+    bench.handed_on("1", &["b"], &["a", "b", "c"]);
+    let missing = [(name("c"), Lost::CancelUntold), (name("b"), Lost::CancelUnanswered)];
+    assert_eq!(bench.client.missing(&id("1")), missing);
+}
+
+#[test]
+fn that_nobody_is_there_to_be_told_confirms_nothing_where_somebody_may_have_the_job() {
+    let nobody = || json!({"workers":null,"uuid":"1","target":"a","status":"FAILED","service":"s","errors":["nobody"]});
+    // It went to one who has not said anything and is away.
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.dispatched("1", &["a"]);
+    bench.cancel("1", TEXT);
+    assert!(bench.reply("0x05", "1", "400", nobody()).outcome.is_none());
+    assert_eq!(bench.client.unfinished(), 1);
+    // Another broker may have handed it on.
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "a");
+    bench.client.connected(bench.now);
+    bench.cancel("1", TEXT);
+    assert!(bench.reply("0x05", "1", "400", nobody()).outcome.is_none());
+    assert_eq!(bench.client.unfinished(), 1);
+}
+
+#[test]
+fn a_job_that_is_cancelled_before_it_turns_out_that_it_cannot_be_stored_ends_as_cancelled() {
+    let mut bench = Bench::new();
+    let request = bench.request("1", "any");
+    bench.client.submit(request);
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    bench.client.stored(bench.now, ClientToken(id("1")), Err("disk full".into()));
+    let did = bench.drain();
+    let outcome = did.outcome.expect("the end");
+    assert_eq!((outcome.state, did.sent.len()), (JobState::Cancelled, 0));
+    assert!(outcome.errors[0] == TEXT && outcome.errors[1].contains("disk full"), "{:?}", outcome.errors);
+}
