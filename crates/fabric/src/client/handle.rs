@@ -461,7 +461,7 @@ impl JobHandle {
     }
 
     /// Answers a question: of one worker, or of all that have the job. It is repeated until the worker has it, or the job
-    /// ends. Errors: the client did not take the answer.
+    /// ends or is cancelled. Errors: the client did not take the answer.
     pub async fn answer(&self, worker: Option<Identity>, response: InputResponse) -> Result<(), AnswerError> {
         self.commands.send(ClientCommand::Answer { job: self.id.clone(), worker, response }).await
     }

@@ -5,9 +5,11 @@ use std::time::Instant;
 use norfab_fabric::client::{ClientHandle, JobHandle, WorkerReport};
 use norfab_jobs::{ClientState, WorkerState};
 use norfab_protocol::JobId;
+use norfab_protocol::body::InputResponse;
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use norfab_service::CANCEL_GRACE;
+use serde_json::json;
 
 use crate::support::{Fabric, eventually, runtime, slow_begins, spec};
 
@@ -143,9 +145,17 @@ fn a_job_that_asks_is_cancelled_and_its_question_is_none_any_more() {
         fabric.worker("w1").await;
         let client = fabric.client("c").await;
         let mut job = client.submit(spec("ask")).await.expect("taken");
-        while !matches!(job.next().await.expect("news"), JobUpdate::Question(..)) {}
+        let question = loop {
+            if let JobUpdate::Question(_, question) = job.next().await.expect("news") {
+                break question.id;
+            }
+        };
         let (id, asked) = (job.id().clone(), Instant::now());
         assert_eq!(client.cancel(id.clone(), "the test", None).await, Ok(true));
+        // Whoever was asked did not see that in time.
+        let response =
+            InputResponse { input_id: question, value: Some(json!("yes")), cancel: false, metadata: json!({}) };
+        job.answer(None, response).await.expect("room");
         let report = job.wait().await;
         assert_eq!(report.state, JobState::Cancelled, "{report:?}");
         assert!(report.results().into_values().all(|result| result.failed), "{report:?}");

@@ -127,6 +127,7 @@ impl Client {
         job.state = JobState::Cancelling;
         (job.next_post, job.next_ask, job.around) = (None, None, None);
         job.answers.clear();
+        job.close_all_questions();
         job.cancel = Some(Cancel {
             text,
             patience_ends: now + CANCEL_PATIENCE,
@@ -330,6 +331,15 @@ impl Job {
         };
         let missing = self.missing().into_iter().map(|worker| (worker.clone(), why(&worker)));
         missing.chain(self.lost().clone()).collect()
+    }
+
+    /// Workers of one that is cancelled which have not confirmed that, for its row: its caller may have been told before some did.
+    pub(super) fn unconfirmed_in_words(&self) -> Vec<String> {
+        if self.cancel.is_none() {
+            return Vec::new();
+        }
+        let unconfirmed = self.unconfirmed().into_iter().filter(|(_, lost)| *lost != Lost::Cancelled);
+        unconfirmed.map(|(worker, lost)| lost.of_worker(&worker)).collect()
     }
 
     /// Workers that returned nothing, with what is known of the cancellation there.

@@ -452,6 +452,10 @@ impl Job {
         self.open_questions.retain(|(asker, open)| asker != worker || open.id != question);
     }
 
+    pub(super) fn close_all_questions(&mut self) {
+        self.open_questions.clear();
+    }
+
     pub(super) fn close_questions(&mut self, worker: &Identity) {
         self.open_questions.retain(|(asker, _)| asker != worker);
     }

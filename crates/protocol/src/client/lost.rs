@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::name::Identity;
+
 /// Why a worker returned nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
@@ -23,6 +25,13 @@ pub enum Lost {
     Forgotten,
     /// The job ended for another reason before this worker answered.
     Unknown,
+}
+
+impl Lost {
+    /// What the errors of a job say of a worker.
+    pub fn of_worker(&self, worker: &Identity) -> String {
+        format!("worker {worker}: {self}")
+    }
 }
 
 impl fmt::Display for Lost {

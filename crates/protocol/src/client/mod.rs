@@ -4,6 +4,7 @@
 //! is the state; the same machine goes on from it after a restart ([`Client::restore`]).
 
 mod acquaintances;
+mod answering;
 mod asking;
 pub mod backlog;
 mod cancel;
@@ -14,7 +15,7 @@ mod posting;
 mod replies;
 mod sizes;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -26,10 +27,10 @@ pub use output::{
     ClientCounters, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobUpdate, ManagementFailure, Outcome,
 };
 
-use crate::body::{self, CancelBody, InputRequest, InputResponse, ManagementBody, StreamCredit};
+use crate::body::{self, CancelBody, ManagementBody};
 use crate::frame::Status;
 use crate::message::{BrokerToClient, ClientCommand, ClientMessage, DecodeError, Reply};
-use crate::name::{Identity, JobId, ServiceName};
+use crate::name::{JobId, ServiceName};
 use crate::target::Target;
 use crate::timer::Timers;
 use acquaintances::Acquaintances;
@@ -397,32 +398,9 @@ impl Client {
         }
     }
 
-    /// Answers a question of a job: to one worker, or to all that have the job (those that did not ask ignore it).
-    /// It is repeated where it may have been lost, until the worker says that it came.
-    pub fn answer(&mut self, id: &JobId, worker: Option<&Identity>, response: &InputResponse) {
-        let body = body::encode(response);
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.answers.insert(response.input_id.clone(), (worker.cloned(), body.clone()));
-        }
-        // Without a connection it is given when there is one again.
-        if self.connected {
-            self.put(id, worker, body);
-        }
-    }
-
-    /// Tells a job that the chunk at an offset may come.
-    pub fn credit(&mut self, job: &JobId, worker: Option<&Identity>, offset: u64) {
-        self.put(job, worker, body::encode(&StreamCredit { offset }));
-    }
-
     /// The next thing to do. `None`: take the next input.
     pub fn poll_output(&mut self) -> Option<ClientOutput> {
         self.outputs.pop_front()
-    }
-
-    /// The questions of an unfinished job that wait for an answer, with who asks.
-    pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
-        self.jobs.get(job).map_or(&[], |job| job.open_questions())
     }
 
     /// The state of an unfinished job.
@@ -479,26 +457,6 @@ impl Client {
         }
     }
 
-    fn put(&mut self, id: &JobId, worker: Option<&Identity>, body: Bytes) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let target = worker.map_or_else(|| job.everyone(), |worker| Target::list([worker]));
-        let service = job.request.service.clone();
-        self.send(ClientMessage { command: ClientCommand::Put, service, target, job: id.clone(), body });
-    }
-
-    fn resend_answers(&mut self) {
-        let waiting: BTreeSet<JobId> =
-            self.jobs.iter().filter(|(_, job)| job.resend_answers).map(|(id, _)| id.clone()).collect();
-        for id in waiting {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
-            job.resend_answers = false;
-            let answers: Vec<(Option<Identity>, Bytes)> = job.answers.values().cloned().collect();
-            for (worker, body) in answers {
-                self.put(&id, worker.as_ref(), body);
-            }
-        }
-    }
-
     fn progress(&mut self, id: &JobId) {
         if let Some(job) = self.jobs.get(id) {
             let progress = job.progress(Vec::new());
@@ -517,7 +475,7 @@ impl Client {
         if !job.is_done() {
             return false;
         }
-        let lost = job.lost().iter().map(|(worker, lost)| format!("worker {worker}: {lost}"));
+        let lost = job.lost().iter().map(|(worker, lost)| lost.of_worker(worker));
         let errors: Vec<String> = job.cancelled_elsewhere.clone().into_iter().chain(lost).collect();
         let state = match (&job.cancelled_elsewhere, errors.is_empty()) {
             (Some(_), _) => JobState::Cancelled,
@@ -576,7 +534,9 @@ impl Client {
         // Also where the store has not confirmed the job yet: it does things in order, and a job that ended must not be
         // found unfinished after a restart.
         if !job.refused_by_store && !job.cancel.as_ref().is_some_and(|cancel| cancel.row_has_ended) {
-            self.store(ClientStoreOperation::Progress(job.progress(errors.clone())), None);
+            let unconfirmed = job.unconfirmed_in_words();
+            let errors = errors.iter().cloned().chain(unconfirmed).collect();
+            self.store(ClientStoreOperation::Progress(job.progress(errors)), None);
         }
         if !job.end_was_told() {
             let missing = job.missing_why();

@@ -1,7 +1,9 @@
 //! The client's rules, one sentence a test.
 
 use super::*;
+use crate::body::InputResponse;
 use crate::frame::Command;
+use crate::name::Identity;
 use crate::name::TaskName;
 use serde_json::json;
 
@@ -9,6 +11,7 @@ mod asking;
 mod cancel;
 mod confirmed;
 mod losses;
+mod questions;
 mod turns;
 
 struct Bench {
@@ -94,6 +97,12 @@ impl Bench {
 
     fn reply(&mut self, command: &str, job: &str, status: &str, body: serde_json::Value) -> Did {
         self.raw(command, job, status, &body.to_string())
+    }
+
+    /// A response, without looking at what it makes the client do.
+    fn client_message(&mut self, job: &str, status: &str, body: serde_json::Value) {
+        let frames = ["", "NFPB01", "0x05", "s", job, status, &body.to_string()];
+        self.client.message(self.now, &frames.map(|part| Bytes::copy_from_slice(part.as_bytes())));
     }
 
     fn raw(&mut self, command: &str, job: &str, status: &str, body: &str) -> Did {
@@ -530,53 +539,6 @@ fn a_management_request_waits_for_a_connection_and_leaves_no_trace_when_it_is_to
     assert!(forgotten, "one that was sent on a slow link must not leave any more");
     bench.client.connected(bench.now);
     assert_eq!(bench.drain().sent.len(), 1, "the other one is still wanted");
-}
-
-#[test]
-fn restored_jobs_and_answers_fill_no_queue_while_there_is_no_connection() {
-    let mut bench = Bench::new();
-    bench.client.disconnected();
-    let restored = RestoredClientJob {
-        request: bench.request("1", "any"),
-        state: JobState::Started,
-        dispatched: vec![name("a")],
-        started: vec![],
-        completed: vec![],
-        errors: vec![],
-        ageless: false,
-    };
-    bench.client.restore(bench.now, restored);
-    let response = InputResponse { input_id: "q".into(), value: None, cancel: false, metadata: json!({}) };
-    bench.client.answer(&id("1"), None, &response);
-    assert!(bench.drain().sent.is_empty());
-    bench.client.connected(bench.now);
-    let mut commands: Vec<Command> = bench.drain().sent.iter().map(|sent| sent.0).collect();
-    commands.extend(bench.after(1.0).sent.iter().map(|sent| sent.0));
-    assert_eq!(commands, [Command::Put, Command::Get]);
-}
-
-#[test]
-fn open_questions_can_be_told_again() {
-    let mut bench = Bench::new();
-    bench.posted("1", "any");
-    bench.dispatched("1", &["a"]);
-    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
-        "input_request": {"id": "q1", "question": "?"}});
-    bench.reply("0x05", "1", "102", waiting);
-    assert_eq!(bench.client.open_questions(&id("1"))[0].1.id, "q1");
-    bench.event("1", "a", "input_response", "received", json!({"input_response": {"input_id": "q1"}}));
-    assert!(bench.client.open_questions(&id("1")).is_empty());
-}
-
-#[test]
-fn a_worker_that_waits_without_its_question_shows_as_waiting() {
-    let mut bench = Bench::new();
-    bench.posted("1", "any");
-    bench.dispatched("1", &["a"]);
-    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT"});
-    bench.reply("0x05", "1", "102", waiting);
-    assert_eq!(bench.client.state(&id("1")), Some(JobState::Waiting));
-    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Completed));
 }
 
 #[test]

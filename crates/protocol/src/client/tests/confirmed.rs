@@ -152,3 +152,53 @@ fn a_job_that_is_cancelled_before_it_turns_out_that_it_cannot_be_stored_ends_as_
     assert_eq!((outcome.state, did.sent.len()), (JobState::Cancelled, 0));
     assert!(outcome.errors[0] == TEXT && outcome.errors[1].contains("disk full"), "{:?}", outcome.errors);
 }
+
+#[test]
+fn an_answer_to_a_job_that_is_cancelled_goes_nowhere_and_its_question_is_closed() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.dispatched("1", &["a"]);
+    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
+        "input_request": {"id": "q1", "question": "?"}});
+    bench.reply("0x05", "1", "102", waiting);
+    // The cancellation waits for the store, and the answer would be there first.
+    bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
+    assert!(bench.client.open_questions(&id("1")).is_empty());
+    let response =
+        InputResponse { input_id: "q1".into(), value: Some(json!(true)), cancel: false, metadata: json!({}) };
+    bench.client.answer(&id("1"), None, &response);
+    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+    assert_eq!(bench.drain().sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Delete]);
+    bench.client.connected(bench.now);
+    assert!(bench.drain().sent.iter().all(|sent| sent.0 == Command::Delete), "nor later");
+}
+
+#[test]
+fn the_row_of_a_cancelled_job_names_who_has_not_confirmed_it_and_nobody_who_did_later() {
+    for late in [true, false] {
+        let mut bench = Bench::new();
+        bench.posted("1", "all");
+        bench.dispatched("1", &["a", "b"]);
+        bench.cancel("1", TEXT);
+        bench.handed_on("1", &["a", "b"], &["a", "b"]);
+        bench.reply("0x05", "1", "404", not_found("a"));
+        let told = bench.after(CANCEL_PATIENCE.as_secs_f64()).outcome.expect("its caller waits no longer");
+        assert!(told.missing.contains(&(name("b"), Lost::CancelUnanswered)), "{told:?}");
+        if late {
+            bench.client_message("1", "404", not_found("b"));
+        } else {
+            bench.now += Duration::from_secs(60);
+            bench.client.timeout(bench.now);
+        }
+        let mut last = None;
+        while let Some(output) = bench.client.poll_output() {
+            if let ClientOutput::Store(ClientStoreOperation::Progress(progress), _) = output {
+                last = Some(progress);
+            }
+        }
+        let last = last.expect("its end is stored");
+        assert_eq!((last.state, &*last.errors[0]), (JobState::Cancelled, TEXT));
+        let unconfirmed: Vec<bool> = last.errors[1..].iter().map(|error| error.starts_with("worker b: ")).collect();
+        assert_eq!(unconfirmed, vec![true; usize::from(!late)], "{last:?}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Answers to the questions of workers.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::Client;
+use crate::body::{self, InputRequest, InputResponse, StreamCredit};
+use crate::message::{ClientCommand, ClientMessage};
+use crate::name::{Identity, JobId};
+use crate::target::Target;
+
+impl Client {
+    /// Answers a question of a job: to one worker, or to all that have the job (those that did not ask ignore it).
+    /// It is repeated where it may have been lost, until the worker says that it came. That of a job that is cancelled goes nowhere:
+    /// it would be there before the cancellation, and the task would go on.
+    pub fn answer(&mut self, id: &JobId, worker: Option<&Identity>, response: &InputResponse) {
+        let body = body::encode(response);
+        if let Some(job) = self.jobs.get_mut(id) {
+            if job.cancel.is_some() {
+                return;
+            }
+            job.answers.insert(response.input_id.clone(), (worker.cloned(), body.clone()));
+        }
+        // Without a connection it is given when there is one again.
+        if self.connected {
+            self.put(id, worker, body);
+        }
+    }
+
+    /// Tells a job that the chunk at an offset may come.
+    pub fn credit(&mut self, job: &JobId, worker: Option<&Identity>, offset: u64) {
+        self.put(job, worker, body::encode(&StreamCredit { offset }));
+    }
+
+    /// The questions of an unfinished job that wait for an answer, with who asks.
+    pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
+        self.jobs.get(job).map_or(&[], |job| job.open_questions())
+    }
+
+    pub(super) fn put(&mut self, id: &JobId, worker: Option<&Identity>, body: Bytes) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let target = worker.map_or_else(|| job.everyone(), |worker| Target::list([worker]));
+        let service = job.request.service.clone();
+        self.send(ClientMessage { command: ClientCommand::Put, service, target, job: id.clone(), body });
+    }
+
+    pub(super) fn resend_answers(&mut self) {
+        let waiting: BTreeSet<JobId> =
+            self.jobs.iter().filter(|(_, job)| job.resend_answers).map(|(id, _)| id.clone()).collect();
+        for id in waiting {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            job.resend_answers = false;
+            let answers: Vec<(Option<Identity>, Bytes)> = job.answers.values().cloned().collect();
+            for (worker, body) in answers {
+                self.put(&id, worker.as_ref(), body);
+            }
+        }
+    }
+}
