@@ -9,7 +9,7 @@ use crate::error::StoreError;
 use crate::memory::MemoryWorkerStore;
 use crate::retention::{Pruned, Retention};
 use crate::sqlite::SetAside;
-use crate::store::{Outcome, Page, PageEnd, Statistics, Store};
+use crate::store::{Ahead, Outcome, Page, PageEnd, Statistics, Store};
 use crate::worker::{WorkerJob, WorkerJobDetails, WorkerJobFilter, WorkerOperation, WorkerState, WorkerStore};
 
 /// What a test sees of a store, and makes of it. An error is what the store answers, which then does nothing.
@@ -17,6 +17,11 @@ pub trait Interference: Send {
     /// Operations are to be applied.
     fn apply(&mut self, _operations: &[WorkerOperation]) -> Result<(), StoreError> {
         Ok(())
+    }
+
+    /// A part of a large operation is to be stored ahead of its end. Something: what the store answers to that.
+    fn store_ahead(&mut self, _operation: &WorkerOperation) -> Option<Ahead> {
+        None
     }
 
     /// A result is asked for.
@@ -30,26 +35,44 @@ pub trait Interference: Send {
     }
 }
 
-/// A worker's store in memory with which a test interferes.
+/// A worker's store, in memory unless it is over another one, with which a test interferes.
 #[derive(Debug, Default)]
-pub struct TestWorkerStore<I> {
-    store: MemoryWorkerStore,
+pub struct TestWorkerStore<I, S = MemoryWorkerStore> {
+    store: S,
     interference: I,
 }
 
 impl<I: Interference> TestWorkerStore<I> {
-    /// An empty one.
+    /// An empty one in memory.
     pub fn new(interference: I) -> Self {
-        Self { store: MemoryWorkerStore::new(), interference }
+        Self::over(MemoryWorkerStore::new(), interference)
     }
 }
 
-impl<I: Interference> Store for TestWorkerStore<I> {
+impl<I: Interference, S: WorkerStore> TestWorkerStore<I, S> {
+    /// One over another store.
+    pub fn over(store: S, interference: I) -> Self {
+        Self { store, interference }
+    }
+}
+
+impl<I: Interference, S: WorkerStore> Store for TestWorkerStore<I, S> {
     type Operation = WorkerOperation;
 
     fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
         self.interference.apply(operations)?;
         self.store.apply(operations)
+    }
+
+    fn store_ahead(&mut self, operation: &WorkerOperation) -> Result<Ahead, StoreError> {
+        match self.interference.store_ahead(operation) {
+            Some(answer) => Ok(answer),
+            None => self.store.store_ahead(operation),
+        }
+    }
+
+    fn drop_ahead(&mut self) {
+        self.store.drop_ahead();
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
@@ -66,7 +89,7 @@ impl<I: Interference> Store for TestWorkerStore<I> {
     }
 }
 
-impl<I: Interference> WorkerStore for TestWorkerStore<I> {
+impl<I: Interference, S: WorkerStore> WorkerStore for TestWorkerStore<I, S> {
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
         self.store.unfinished(after, limit)
     }

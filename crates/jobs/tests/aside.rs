@@ -2,13 +2,12 @@
 
 mod samples;
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
+use norfab_jobs::testing::{Interference, TestWorkerStore};
 use norfab_jobs::*;
-use norfab_protocol::name::JobId;
 use rusqlite::Connection;
 use samples::*;
 
@@ -17,61 +16,25 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Lets its thread do one step at a time, and tells what that is.
 struct Stepping {
-    store: SqliteWorkerStore,
     told: Sender<&'static str>,
     go: Receiver<()>,
     /// How often it is busy before it takes a part.
     busy: usize,
 }
 
-impl Store for Stepping {
-    type Operation = WorkerOperation;
-    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<Vec<Outcome>, StoreError> {
+impl Interference for Stepping {
+    fn apply(&mut self, _operations: &[WorkerOperation]) -> Result<(), StoreError> {
         self.told.send("apply").expect("the test listens");
-        self.store.apply(operations)
+        Ok(())
     }
-    fn store_ahead(&mut self, operation: &WorkerOperation) -> Result<Ahead, StoreError> {
+
+    fn store_ahead(&mut self, _operation: &WorkerOperation) -> Option<Ahead> {
         self.told.send("part").expect("the test listens");
         // At the end of the test nobody says so any more.
         self.go.recv().ok();
-        if self.busy > 0 {
-            self.busy -= 1;
-            return Ok(Ahead::Busy);
-        }
-        self.store.store_ahead(operation)
-    }
-    fn drop_ahead(&mut self) {
-        self.store.drop_ahead();
-    }
-    fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.store.prune(retention, now)
-    }
-    fn tidy(&mut self) -> Result<(), StoreError> {
-        self.store.tidy()
-    }
-    fn set_aside(&self) -> Option<&SetAside> {
-        self.store.set_aside()
-    }
-}
-
-impl WorkerStore for Stepping {
-    fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
-        self.store.unfinished(after, limit)
-    }
-    fn job(&mut self, id: &JobId) -> Result<Option<WorkerJobDetails>, StoreError> {
-        self.store.job(id)
-    }
-    fn result(&mut self, id: &JobId) -> Result<Option<(WorkerJob, Option<bytes::Bytes>)>, StoreError> {
-        self.store.result(id)
-    }
-    fn known(&mut self, ids: &[JobId]) -> Result<HashSet<JobId>, StoreError> {
-        self.store.known(ids)
-    }
-    fn list(&mut self, filter: &WorkerJobFilter) -> Result<Vec<WorkerJob>, StoreError> {
-        self.store.list(filter)
-    }
-    fn statistics(&mut self) -> Result<Statistics<WorkerState>, StoreError> {
-        self.store.statistics()
+        let is_busy = self.busy > 0;
+        self.busy -= usize::from(is_busy);
+        is_busy.then_some(Ahead::Busy)
     }
 }
 
@@ -87,8 +50,8 @@ impl Stepped {
     fn new(path: PathBuf, busy: usize) -> Self {
         let (told, does) = channel();
         let (go, gate) = sync_channel(100);
-        let open =
-            move || Ok(Box::new(Stepping { store: worker(&path), told, go: gate, busy }) as Box<dyn WorkerStore>);
+        let stepping = Stepping { told, go: gate, busy };
+        let open = move || Ok(Box::new(TestWorkerStore::over(worker(&path), stepping)) as Box<dyn WorkerStore>);
         let (writer, confirmed) = spawned(open);
         Self { writer, confirmed, does, go }
     }

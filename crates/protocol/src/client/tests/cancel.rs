@@ -12,6 +12,20 @@ pub(super) fn not_found(worker: &str) -> serde_json::Value {
     json!({"worker": worker, "uuid": "1", "service": "s", "status": "CANCELLED"})
 }
 
+impl Bench {
+    /// A job with more time than it takes to give workers up, which these got, and which was cancelled.
+    pub(super) fn cancelled_with_time(target: &str, workers: &[&str]) -> Self {
+        let mut bench = Self::new();
+        let mut request = bench.request("1", target);
+        request.deadline += Duration::from_secs(600);
+        bench.client.submit(request);
+        bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
+        bench.dispatched("1", workers);
+        bench.cancel("1", TEXT);
+        bench
+    }
+}
+
 #[test]
 fn a_cancelled_job_ends_when_its_workers_have_confirmed_and_keeps_what_they_returned() {
     let mut bench = Bench::new();
@@ -166,13 +180,7 @@ fn a_cancellation_survives_a_restart_and_ends_with_the_deadline() {
 
 #[test]
 fn a_worker_that_never_confirms_is_given_up_by_name() {
-    let mut bench = Bench::new();
-    let mut request = bench.request("1", "a");
-    request.deadline += Duration::from_secs(600);
-    bench.client.submit(request);
-    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
-    bench.dispatched("1", &["a"]);
-    bench.cancel("1", TEXT);
+    let mut bench = Bench::cancelled_with_time("a", &["a"]);
     let mut outcome = bench.handed_on("1", &["a"], &["a"]).outcome;
     for _ in 0..70 {
         let did = bench.after(1.0);

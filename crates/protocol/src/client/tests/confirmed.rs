@@ -61,13 +61,7 @@ fn a_new_connection_tells_at_once_what_was_told_ever_more_seldom() {
 
 #[test]
 fn a_worker_that_was_hardly_told_is_not_given_up_however_long_ago_that_was() {
-    let mut bench = Bench::new();
-    let mut request = bench.request("1", "a");
-    request.deadline += Duration::from_secs(600);
-    bench.client.submit(request);
-    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
-    bench.dispatched("1", &["a"]);
-    bench.cancel("1", TEXT);
+    let mut bench = Bench::cancelled_with_time("a", &["a"]);
     bench.handed_on("1", &["a"], &["a"]);
     bench.client.disconnected();
     bench.after(CANCEL_ANSWER_MAX.as_secs_f64() + 1.0);
@@ -103,13 +97,7 @@ fn a_worker_of_which_a_broker_knows_nothing_may_have_the_job_unless_that_is_said
 
 #[test]
 fn who_has_returned_its_result_is_not_given_up_afterwards() {
-    let mut bench = Bench::new();
-    let mut request = bench.request("1", "all");
-    request.deadline += Duration::from_secs(600);
-    bench.client.submit(request);
-    bench.client.stored(bench.now, ClientToken(id("1")), Ok(()));
-    bench.dispatched("1", &["a", "b", "c"]);
-    bench.cancel("1", TEXT);
+    let mut bench = Bench::cancelled_with_time("all", &["a", "b", "c"]);
     for _ in 0..3 {
         bench.handed_on("1", &["a", "b"], &["a", "b", "c"]);
     }
@@ -158,9 +146,7 @@ fn an_answer_to_a_job_that_is_cancelled_goes_nowhere_and_its_question_is_closed(
     let mut bench = Bench::new();
     bench.posted("1", "any");
     bench.dispatched("1", &["a"]);
-    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
-        "input_request": {"id": "q1", "question": "?"}});
-    bench.reply("0x05", "1", "102", waiting);
+    bench.asked("1", "a", "q1");
     // The cancellation waits for the store, and the answer would be there first.
     bench.client.cancel(bench.now, &id("1"), TEXT.to_owned());
     assert!(bench.client.open_questions(&id("1")).is_empty());

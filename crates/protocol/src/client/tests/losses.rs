@@ -2,6 +2,18 @@
 
 use super::*;
 
+impl Bench {
+    /// One that knows by the word on another job which process its broker is.
+    pub(super) fn with_a_known_broker() -> Self {
+        let mut bench = Self::new();
+        bench.client.connected(bench.now);
+        bench.posted("2", "all");
+        bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
+        bench.result("2", "a");
+        bench
+    }
+}
+
 #[test]
 fn a_job_for_one_worker_completes_although_its_dispatch_was_lost() {
     let mut bench = Bench::new();
@@ -160,11 +172,7 @@ fn an_acceptance_that_names_only_its_worker_is_enough() {
 
 #[test]
 fn a_worker_that_denies_a_job_after_a_round_is_taken_at_its_word() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    bench.posted("2", "all");
-    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
-    bench.result("2", "a");
+    let mut bench = Bench::with_a_known_broker();
     bench.posted("1", "any");
     // The 202 says who has it, and that one never got it.
     bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));

@@ -2,6 +2,15 @@
 
 use super::*;
 
+impl Bench {
+    /// A worker's state says that it asks.
+    pub(super) fn asked(&mut self, job: &str, worker: &str, question: &str) -> Did {
+        let waiting = json!({"worker": worker, "uuid": job, "service": "s", "status": "WAITING_CLIENT_INPUT",
+            "input_request": {"id": question, "question": "?"}});
+        self.reply("0x05", job, "102", waiting)
+    }
+}
+
 #[test]
 fn restored_jobs_and_answers_fill_no_queue_while_there_is_no_connection() {
     let mut bench = Bench::new();
@@ -30,9 +39,7 @@ fn open_questions_can_be_told_again() {
     let mut bench = Bench::new();
     bench.posted("1", "any");
     bench.dispatched("1", &["a"]);
-    let waiting = json!({"worker":"a","uuid":"1","service":"s","status":"WAITING_CLIENT_INPUT",
-        "input_request": {"id": "q1", "question": "?"}});
-    bench.reply("0x05", "1", "102", waiting);
+    bench.asked("1", "a", "q1");
     assert_eq!(bench.client.open_questions(&id("1"))[0].1.id, "q1");
     bench.event("1", "a", "input_response", "received", json!({"input_response": {"input_id": "q1"}}));
     assert!(bench.client.open_questions(&id("1")).is_empty());

@@ -34,11 +34,7 @@ fn the_word_on_a_question_to_a_worker_that_refused_a_job_is_not_taken_for_the_on
 
 #[test]
 fn a_broker_that_remembers_a_job_and_names_another_worker_for_it_is_believed() {
-    let mut bench = Bench::new();
-    bench.client.connected(bench.now);
-    bench.posted("2", "all");
-    bench.reply("0x05", "2", "202", run("2", "all", &["a"], 1, false));
-    bench.result("2", "a");
+    let mut bench = Bench::with_a_known_broker();
     bench.posted("1", "any");
     assert_eq!(bench.after(2.0).sent[0].0, Command::Post);
     bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
