@@ -79,7 +79,7 @@ pub struct JobRequestHead {
     #[serde(default)]
     pub remaining: Option<f64>,
     /// Ours: [`Posting::turn`].
-    #[serde(default)]
+    #[serde(default, deserialize_with = "lenient_turn")]
     pub turn: u32,
 }
 
@@ -103,6 +103,20 @@ pub struct Posting {
     /// for. Who refuses says which turn: a POST may have a twin under way, and the word on one must not be taken for that on a later
     /// one. A worker that refused one POST refuses every other of the same turn: the job may be with somebody else by then.
     pub turn: u32,
+}
+
+/// A key of ours is no reason to refuse what others mean by it.
+fn lenient_turn<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Turn {
+        Number(u32),
+        Other(serde::de::IgnoredAny),
+    }
+    Ok(match Turn::deserialize(deserializer)? {
+        Turn::Number(turn) => turn,
+        Turn::Other(serde::de::IgnoredAny) => 0,
+    })
 }
 
 /// A job request that says how it is posted; without anything to say the request as it is.
@@ -523,7 +537,7 @@ pub fn check_job_request(bytes: &[u8]) -> Result<Poster, DecodeError> {
         fabric: Option<serde::de::IgnoredAny>,
         #[serde(default)]
         again: Option<serde::de::IgnoredAny>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "lenient_turn")]
         turn: u32,
     }
     let text = object_text(bytes)?;
@@ -589,6 +603,16 @@ mod tests {
         let head: JobRequestHead =
             decode("a job request", br#"{"task":"t","timeout":60,"remaining":-1e300}"#).expect("it can be read");
         assert_eq!(head.time_left(), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_turn_that_is_none_is_no_reason_to_refuse_a_job() {
+        for turn in ["null", "-1", "5e9", "4294967296", "\"x\"", "[1]", "{\"turn\":1}"] {
+            let body = format!(r#"{{"task":"t","fabric":1,"turn":{turn}}}"#);
+            assert_eq!(check_job_request(body.as_bytes()).map(|poster| poster.turn), Ok(0), "{turn}");
+            let head: JobRequestHead = decode("a job request", body.as_bytes()).expect("it can be read");
+            assert_eq!(head.turn, 0, "{turn}");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ struct Remembered {
     workers: Box<[Identity]>,
     /// It is for any worker: one that refuses it is none of its workers.
     moves: bool,
-    /// The latest turn in which it was posted: [`crate::body::Posting::turn`].
+    /// The turn in which it was posted last: [`crate::body::Posting::turn`].
     turn: u32,
     /// It was posted more than once to its workers: one that refuses it may have another POST before it still, unless it says that
     /// it refuses that too.
@@ -85,7 +85,8 @@ impl JobMemory {
             return;
         }
         if let Some(remembered) = self.jobs.get_mut(&key) {
-            remembered.turn = remembered.turn.max(turn);
+            // Not the latest of all: a client that was restarted begins anew.
+            remembered.turn = turn;
             // Thousands may have it, and each repeated POST names them all.
             let known: HashSet<&Identity> = remembered.workers.iter().collect();
             remembered.repeated |= workers.iter().any(|worker| known.contains(worker));

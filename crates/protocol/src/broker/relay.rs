@@ -145,8 +145,10 @@ fn refused_turn(payload: &[u8]) -> Option<u32> {
     struct Turn {
         turn: Option<u32>,
     }
-    let is_short = payload.len() <= body::CHECKED_BYTES_MAX;
-    serde_json::from_slice::<Turn>(payload).ok().filter(|_| is_short)?.turn
+    if payload.len() > body::CHECKED_BYTES_MAX {
+        return None;
+    }
+    serde_json::from_slice::<Turn>(payload).ok()?.turn
 }
 
 /// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.

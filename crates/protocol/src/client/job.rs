@@ -499,12 +499,18 @@ impl Job {
         if self.request.waits { self.named_workers() } else { Vec::new() }
     }
 
+    /// In which turn this worker was posted the job last: in a later one than the others, where it got it by itself.
+    pub(super) fn turn_for(&self, worker: &Identity) -> u32 {
+        let by_itself = if self.moves() { 0 } else { self.posts_to.get(worker).map_or(0, |(again, _)| *again) };
+        self.turn_of_posts.saturating_add(by_itself)
+    }
+
     /// The POST for a target. `again`: it may not be the first.
-    pub(super) fn post_to(&self, now: Instant, target: Target, again: bool) -> ClientMessage {
+    pub(super) fn post_to(&self, now: Instant, target: Target, again: bool, turn: u32) -> ClientMessage {
         let left = self.request.deadline.saturating_duration_since(now);
         // One that is sent at once says it with its time-out.
         let remaining = (left + SENT_AT_ONCE < self.request.timeout).then_some(left);
-        let posting = Posting { remaining, again, turn: self.turn_of_posts };
+        let posting = Posting { remaining, again, turn };
         let body = body::posted_as(&self.request.body, posting);
         ClientMessage {
             command: ClientCommand::Post,

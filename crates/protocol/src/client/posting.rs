@@ -105,7 +105,7 @@ impl Client {
         if !again {
             job.posted_on = Some(connection);
         }
-        let message = job.post_to(now, job.request.target.clone(), again);
+        let message = job.post_to(now, job.request.target.clone(), again, job.turn_of_posts);
         let first = job.state == JobState::New;
         if first {
             job.state = JobState::Submitting;

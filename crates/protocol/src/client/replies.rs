@@ -437,8 +437,13 @@ impl Client {
             return Ok(());
         }
         let body: body::StateReply = body::decode("a refusal", payload)?;
-        if body.turn.is_some_and(|turn| turn < job.turn_of_posts) {
-            // Of a POST before the one that it may have now: the job has moved on since, and may be back here.
+        if body.turn.is_some_and(|turn| turn < job.turn_for(&worker)) {
+            // Of a POST before the one that it may have now: the job has moved on since, and may be back here. If it is not, the
+            // worker says so.
+            if job.next_ask.is_some() && !job.started.contains(&worker) {
+                job.next_ask = Some(now);
+                self.set_timer(id);
+            }
             return Ok(());
         }
         if job.cancel.is_some() {
@@ -465,6 +470,10 @@ impl Client {
             // these are answers to questions that left before the last POST.
             if status == Status::NOT_FOUND {
                 job.to_come.remove(&worker);
+                if job.dispatched().is_some() && !job.missing.contains(&worker) {
+                    // What became of it there is told already: it refused the job, and this is its word on a question behind that.
+                    return Ok(());
+                }
                 if !job.may_post_to(&worker, now, self.config.post_again, self.config.get_max) {
                     return Ok(());
                 }
@@ -472,10 +481,13 @@ impl Client {
                     // It may have refused it and another one may have it by now, of which we or the process before did not hear. The
                     // broker knows, or everyone is asked.
                     job.is_with_nobody_known();
+                    job.turn_of_posts = job.turn_of_posts.saturating_add(1);
                     self.post(now, id);
                     self.progress(id);
                 } else {
-                    let message = job.post_to(now, Target::list([&worker]), true);
+                    // In a turn of its own: it may have refused the POST before, and that word was lost.
+                    let turn = job.turn_for(&worker);
+                    let message = job.post_to(now, Target::list([&worker]), true, turn);
                     self.send(message);
                 }
                 return Ok(());

@@ -55,7 +55,10 @@ impl Worker {
         let refused = self.refused.get(&client, &job).copied();
         if refused.is_some_and(|refused| turn.is_some_and(|turn| turn <= refused)) {
             // The first POST of this turn came when there was no room, and the client looks for another worker by now.
-            let reason = format!("worker {} refused the job before: post it with a later turn", self.config.identity);
+            let reason = format!(
+                "worker {} could not take the job when it came first, and another one may have it by now",
+                self.config.identity
+            );
             self.refuse_unknown(client, job, Refusal { reason, retry: true, turn: refused });
             return;
         }

@@ -149,3 +149,47 @@ fn the_brokers_word_on_a_post_is_not_taken_for_that_on_a_later_one() {
     let sent = bench.after(RETURN_TIME.as_secs_f64()).sent;
     assert_eq!(sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Get], "{sent:?}");
 }
+
+#[test]
+fn a_named_worker_whose_refusal_was_lost_is_posted_the_job_in_a_later_turn() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", r#"["a","b"]"#);
+    bench.reply("0x05", "1", "202", run("1", r#"["a","b"]"#, &["a", "b"], 1, false));
+    // The first POST was refused, and nobody heard of it.
+    let sent = bench.reply("0x05", "1", "404", unknown("1", "a")).sent;
+    assert!(sent.len() == 1 && sent[0].1 == r#"["a"]"# && sent[0].2.contains("\"turn\":1"), "{sent:?}");
+    // The lost word is only late, which says nothing of the second POST. That of another worker on the first counts.
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    bench.reply("0x05", "1", "400", refuses_turn("1", "b", 0));
+    bench.accepted("1", "a");
+    let outcome = bench.result("1", "a").outcome.expect("both have said something");
+    assert_eq!(outcome.missing, [(name("b"), Lost::Refused("full".to_owned()))]);
+}
+
+#[test]
+fn a_worker_whose_refusal_is_of_a_turn_that_has_passed_is_asked_whether_it_has_the_job() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    // The twin of the first POST went to another one, which has no room either.
+    bench.reply("0x05", "1", "202", run("1", "any", &["b"], 1, false));
+    bench.reply("0x05", "1", "400", refuses_turn("1", "b", 0));
+    let sent = bench.after(0.0).sent;
+    assert_eq!(sent.first().map(|sent| (sent.0, &*sent.1)), Some((Command::Get, r#"["b"]"#)), "{sent:?}");
+}
+
+#[test]
+fn who_refused_a_job_for_all_is_not_posted_it_again_because_it_does_not_know_it() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "all");
+    bench.reply("0x05", "1", "202", run("1", "all", &["a", "b"], 1, false));
+    assert_eq!(bench.after(1.0).sent[0].0, Command::Get);
+    bench.reply("0x05", "1", "400", refuses_turn("1", "a", 0));
+    assert!(bench.reply("0x05", "1", "404", unknown("1", "a")).sent.is_empty(), "it is told as refused");
+    let outcome = bench.result("1", "b").outcome.expect("both have said something");
+    assert_eq!(outcome.missing, [(name("a"), Lost::Refused("full".to_owned()))]);
+}
