@@ -184,8 +184,14 @@ impl Client {
             return;
         };
         let Some(cancel) = &mut job.cancel else { return };
+        for (_, handed) in cancel.handed.iter_mut().filter(|(worker, _)| !body.workers.contains(worker)) {
+            *handed = (now, 0);
+        }
         for worker in &body.workers {
-            let (_, times) = cancel.handed.entry(worker.clone()).or_insert((now, 0));
+            let (first, times) = cancel.handed.entry(worker.clone()).or_insert((now, 0));
+            if *times == 0 {
+                *first = now;
+            }
             *times += 1;
         }
         let is_silent = |first: &Instant, times: &u32| *times >= CANCELS_MIN && *first + CANCEL_ANSWER_MAX <= now;
@@ -230,7 +236,10 @@ impl Client {
 
     /// The broker has nobody to hand it to.
     pub(super) fn cancel_not_handed_on(&mut self, now: Instant, id: &JobId) {
-        let Some(job) = self.jobs.get(id) else { return };
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if let Some(cancel) = &mut job.cancel {
+            cancel.handed.values_mut().for_each(|handed| *handed = (now, 0));
+        }
         if job.dispatched().is_none() && job.posted_on == Some(self.connection) && job.is_untouched() {
             self.end_cancelled(now, id);
         } else {

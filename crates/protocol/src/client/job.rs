@@ -136,7 +136,7 @@ pub(super) struct Cancel {
     /// When the workers are told again; how often they were.
     pub(super) next: Option<Instant>,
     pub(super) times: u32,
-    /// When the broker handed it to a worker first, and how often.
+    /// When the broker handed it to a worker first, and how often, since the worker was away last.
     pub(super) handed: BTreeMap<Identity, (Instant, u32)>,
 }
 

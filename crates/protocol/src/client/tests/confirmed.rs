@@ -188,3 +188,31 @@ fn the_row_of_a_cancelled_job_names_who_has_not_confirmed_it_and_nobody_who_did_
         assert_eq!(unconfirmed, vec![true; usize::from(!late)], "{last:?}");
     }
 }
+
+#[test]
+fn a_worker_that_was_away_has_its_time_to_confirm_anew() {
+    for away in ["202", "400"] {
+        let mut bench = Bench::cancelled_with_time("a", &["a"]);
+        for _ in 0..2 {
+            bench.handed_on("1", &["a"], &["a"]);
+        }
+        // Its process ended. When it is back it is told at once.
+        match away {
+            "202" => bench.handed_on("1", &[], &["a"]),
+            _ => bench.reply(
+                "0x05",
+                "1",
+                "400",
+                json!({"workers":null,"uuid":"1","target":"a","status":"FAILED","service":"s"}),
+            ),
+        };
+        bench.after(CANCEL_ANSWER_MAX.as_secs_f64());
+        bench.handed_on("1", &["a"], &["a"]);
+        assert_eq!(bench.client.unfinished(), 1, "it had no time to answer");
+        assert_eq!(bench.client.missing(&id("1")), [(name("a"), Lost::CancelUnanswered)], "it was told before");
+        bench.handed_on("1", &["a"], &["a"]);
+        bench.after(CANCEL_ANSWER_MAX.as_secs_f64());
+        bench.handed_on("1", &["a"], &["a"]);
+        assert_eq!(bench.client.unfinished(), 0);
+    }
+}
