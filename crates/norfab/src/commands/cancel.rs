@@ -49,7 +49,7 @@ pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
     let mut site = Site::load_worked_in(global)?;
     let (name, folder, details) = found(&site, &id)?;
     if details.job.state.is_final() {
-        return Ok(tell(global, &details.job, &returned(&details.job), Standing::Elsewhere));
+        return Ok(tell(global, &details.job, &at_its_end(&details.job), Standing::Elsewhere));
     }
     let Some(slot) = site.take_slot(&name)? else {
         return elsewhere(global, site, &name, &folder, details.job, &words).await;
@@ -219,7 +219,7 @@ async fn elsewhere(
     tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(()))?;
     connected.client.stop().await;
     if job.state.is_final() {
-        return Ok(tell(global, &job, &returned(&job), Standing::Elsewhere));
+        return Ok(tell(global, &job, &at_its_end(&job), Standing::Elsewhere));
     }
     let silent = job.dispatched.iter().filter(|worker| !job.completed.contains(worker));
     let missing: Vec<_> = silent.map(|worker| (worker.clone(), unconfirmed(worker, registered.as_ref()))).collect();
@@ -247,9 +247,15 @@ fn unconfirmed(worker: &Identity, registered: Option<&HashSet<String>>) -> Lost 
     }
 }
 
-/// Workers that returned a result of a job that has ended. Of the others it is not written down what they said.
-fn returned(job: &ClientJob) -> Map<String, Value> {
-    job.completed.iter().map(|worker| (worker.to_string(), CONFIRMED.into())).collect()
+/// How it stands on the workers of a job that has ended. One that is cancelled names in its errors who has not confirmed it.
+fn at_its_end(job: &ClientJob) -> Map<String, Value> {
+    let confirmed = if job.state == ClientState::Cancelled { &job.dispatched } else { &job.completed };
+    let confirmed = confirmed.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
+    let told = |worker: &Identity| {
+        let said = format!("worker {worker}: ");
+        job.errors.iter().find_map(|error| error.strip_prefix(&said)).map(|why| (worker.to_string(), why.into()))
+    };
+    confirmed.chain(job.dispatched.iter().filter_map(told)).collect()
 }
 
 /// How it stands with the cancellation on each worker that is known to have got the job. Who is not missing has ended.
@@ -320,7 +326,9 @@ fn tell(global: &Global, job: &ClientJob, workers: &Map<String, Value>, standing
         printer::json(&document);
     } else if cancelled {
         let text = job.errors.first().map(|text| printer::printable(text).into_owned()).unwrap_or_default();
-        printer::line(&format!("job {}: {text}", job.id));
+        // That one is still being cancelled must not read like the end of it.
+        let state = if job.state.is_final() { String::new() } else { format!(" ({})", job.state) };
+        printer::line(&format!("job {}{state}: {text}", job.id));
     }
     let Some(failure) = failure else { return Code::Ok };
     if failure.code == Code::TimedOut {
@@ -345,10 +353,9 @@ fn failure(job: &ClientJob, cancelled: bool, unconfirmed: bool) -> Option<Failur
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_worker_that_was_given_up_keeps_a_cancellation_from_being_a_success() {
+    fn ended_job() -> ClientJob {
         let name = |text: &str| Identity::parse(text).expect("a name");
-        let job = ClientJob {
+        ClientJob {
             id: JobId::parse("1").expect("an id"),
             service: norfab_protocol::ServiceName::parse("s").expect("a name"),
             task: norfab_protocol::TaskName::parse("t").expect("a name"),
@@ -363,7 +370,12 @@ mod tests {
             completed: vec![name("a")],
             errors: vec!["cancelled by me".to_owned()],
             finished: Some(1.0),
-        };
+        }
+    }
+
+    #[test]
+    fn a_worker_that_was_given_up_keeps_a_cancellation_from_being_a_success() {
+        let (job, name) = (ended_job(), |text: &str| Identity::parse(text).expect("a name"));
         let told = |missing: &[(Identity, Lost)]| {
             let workers = standings(&job, missing);
             let unconfirmed = workers.values().any(|standing| standing != CONFIRMED);
@@ -374,6 +386,18 @@ mod tests {
         assert!(code == Code::TimedOut && text.starts_with(UNCONFIRMED), "{text}");
         let standing = workers["b"].as_str().expect("a text");
         assert!(standing.starts_with("cancelled, but the worker has not confirmed it"), "{standing}");
+    }
+
+    #[test]
+    fn who_has_not_confirmed_the_cancellation_of_a_job_that_has_ended_is_in_its_errors() {
+        let mut job = ended_job();
+        job.errors.push(Lost::CancelUnanswered.of_worker(&Identity::parse("b").expect("a name")));
+        let workers = at_its_end(&job);
+        assert_eq!(workers["a"], CONFIRMED);
+        let standing = workers["b"].as_str().expect("a text");
+        assert!(standing.starts_with("cancelled, but the worker has not confirmed it"), "{standing}");
+        job.errors.pop();
+        assert_eq!(at_its_end(&job)["b"], CONFIRMED, "it said that it did not have the job");
     }
 
     #[test]

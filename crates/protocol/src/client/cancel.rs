@@ -283,6 +283,16 @@ impl Client {
         self.finish(now, id, JobState::Cancelled, vec![text]);
     }
 
+    /// The deadline of a cancelled job has passed. Nobody is told any more, and of those that have not confirmed it is only known that.
+    pub(super) fn cancel_expired(&mut self, now: Instant, id: &JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        let (text, missing) = (job.cancel_text(), job.missing());
+        if let Some(cancel) = &mut job.cancel {
+            cancel.handed.extend(missing.into_iter().map(|worker| (worker, (now, 0))));
+        }
+        self.finish(now, id, JobState::Cancelled, vec![text]);
+    }
+
     /// The caller has waited long enough for workers to confirm.
     pub(super) fn cancel_patience_ended(&mut self, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };

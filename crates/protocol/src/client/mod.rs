@@ -489,8 +489,7 @@ impl Client {
     fn expire(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get(id) else { return };
         if job.cancel.is_some() {
-            let text = job.cancel_text();
-            self.finish(now, id, JobState::Cancelled, vec![text]);
+            self.cancel_expired(now, id);
             return;
         }
         let error = format!(

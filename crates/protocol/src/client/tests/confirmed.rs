@@ -216,3 +216,31 @@ fn a_worker_that_was_away_has_its_time_to_confirm_anew() {
         assert_eq!(bench.client.unfinished(), 0);
     }
 }
+
+#[test]
+fn the_end_of_a_cancelled_job_at_a_worker_that_knows_no_cancellations_is_asked_for() {
+    let mut bench = Bench::cancelled_with_time("a", &["a"]);
+    let sent = bench.event("1", "a", "result_ready", "completed", json!(null)).sent;
+    assert_eq!(sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Get]);
+    assert_eq!(bench.result("1", "a").outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
+}
+
+#[test]
+fn of_a_cancelled_job_whose_deadline_passed_it_is_not_said_that_its_workers_are_away_and_will_be_told() {
+    // A process before this one may have told them.
+    let mut bench = Bench::new();
+    let mut request = bench.request("1", "a");
+    request.deadline = bench.now;
+    let restored = RestoredClientJob {
+        request,
+        state: JobState::Cancelling,
+        dispatched: vec![name("a")],
+        started: vec![],
+        completed: vec![],
+        errors: vec![TEXT.to_owned()],
+        ageless: false,
+    };
+    bench.client.restore(bench.now, restored);
+    let outcome = bench.drain().outcome.expect("its deadline has passed");
+    assert_eq!(outcome.missing, [(name("a"), Lost::CancelUnanswered)]);
+}
