@@ -379,11 +379,14 @@ impl Client {
         let Some(worker) = worker else {
             // The broker's own. For the POST it is the verdict; for a question about a job that is under way it says
             // only that the worker is away at the moment.
+            let body: Refused = body::decode("a refusal", payload)?;
             if job.cancel.is_some() {
-                self.cancel_not_handed_on(now, id);
+                // That of a POST is late: another one may have gone on since.
+                if body.turn.is_none() {
+                    self.cancel_not_handed_on(now, id);
+                }
                 return Ok(());
             }
-            let body: Refused = body::decode("a refusal", payload)?;
             if body.status == CANCELLED_WORD {
                 // Somebody else wants that, or did before this POST came to the broker.
                 let text = body.error.unwrap_or_else(|| "cancelled".to_owned());

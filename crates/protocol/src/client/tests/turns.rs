@@ -193,3 +193,20 @@ fn who_refused_a_job_for_all_is_not_posted_it_again_because_it_does_not_know_it(
     let outcome = bench.result("1", "b").outcome.expect("both have said something");
     assert_eq!(outcome.missing, [(name("a"), Lost::Refused("full".to_owned()))]);
 }
+
+#[test]
+fn the_brokers_word_on_a_post_is_not_taken_for_that_on_the_cancellation() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "a");
+    assert_eq!(bench.after(2.0).sent[0].0, Command::Post);
+    bench.cancel("1", "cancelled by me at noon");
+    // Nobody was there for the first POST. There was for the second.
+    let refused =
+        json!({"workers": null, "uuid": "1", "target": "a", "status": "FAILED", "service": "s", "errors": ["nobody"]});
+    let mut of_a_post = refused.clone();
+    of_a_post["turn"] = 0.into();
+    assert!(bench.reply("0x05", "1", "400", of_a_post).outcome.is_none());
+    assert_eq!(bench.client.unfinished(), 1);
+    assert!(bench.reply("0x05", "1", "400", refused).outcome.is_some(), "nobody is there to have it");
+}
