@@ -270,7 +270,8 @@ impl ClientRow {
                 started: progress.started.clone(),
                 completed: progress.completed.clone(),
                 errors: progress.errors.clone(),
-                ageless: false,
+                // By an hour, which is longer than any job waits: its deadline tells.
+                ageless: clock < self.clock,
             },
         }
     }

@@ -178,7 +178,9 @@ impl Client {
         let Some(holders) = body.holders else {
             // The POST's, which was on its way.
             if job.dispatched().is_none() && body.target == job.request.target.as_str() && !body.workers.is_empty() {
-                job.set_dispatched(Some(body.workers));
+                let mut workers = body.workers;
+                job.add_those_away(connection, &mut workers, &body.unreached);
+                job.set_dispatched(Some(workers));
                 self.progress(id);
             }
             return;

@@ -494,6 +494,19 @@ impl Job {
         names.iter().filter_map(|name| Identity::parse(name).ok()).collect()
     }
 
+    /// Adds named workers to those that the word on a POST of this connection says have it. Who is away now may have the job from an
+    /// earlier POST, to a broker that knew it. `unreached` are those of whom it is known that they do not.
+    pub(super) fn add_those_away(&self, connection: u64, workers: &mut Vec<Identity>, unreached: &[Identity]) {
+        if self.posted_on == Some(connection) {
+            return;
+        }
+        for worker in self.named_workers() {
+            if !workers.contains(&worker) && !unreached.contains(&worker) {
+                workers.push(worker);
+            }
+        }
+    }
+
     /// Named workers that it waits for although nothing is known of them.
     pub(super) fn waited_for(&self) -> Vec<Identity> {
         if self.request.waits { self.named_workers() } else { Vec::new() }

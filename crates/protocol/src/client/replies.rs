@@ -146,14 +146,7 @@ impl Client {
         if !job.is_dispatch(target) {
             return;
         }
-        if job.posted_on != Some(connection) {
-            // Those that are away now may have the job from an earlier POST, to a broker that knew them.
-            for worker in job.named_workers() {
-                if !workers.contains(&worker) && !unreached.contains(&worker) {
-                    workers.push(worker);
-                }
-            }
-        }
+        job.add_those_away(connection, &mut workers, &unreached);
         // Who is expected is asked for until it is there, and gets the job then.
         // So is who is registered but was not reached: its connection is being made anew.
         let mut waited_for = Vec::new();

@@ -244,3 +244,19 @@ fn of_a_cancelled_job_whose_deadline_passed_it_is_not_said_that_its_workers_are_
     let outcome = bench.drain().outcome.expect("its deadline has passed");
     assert_eq!(outcome.missing, [(name("a"), Lost::CancelUnanswered)]);
 }
+
+#[test]
+fn a_named_worker_that_was_away_when_a_job_was_posted_again_and_cancelled_may_have_it() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", r#"["a","b"]"#);
+    bench.client.disconnected();
+    bench.client.connected(bench.now);
+    let mut sent = bench.drain().sent;
+    sent.extend(bench.after(1.0).sent);
+    assert_eq!(sent[0].0, Command::Post);
+    bench.cancel("1", TEXT);
+    bench.dispatched_of("1", r#"["a","b"]"#, &["a"]);
+    assert!(bench.result("1", "a").outcome.is_none(), "b may have the first POST");
+    assert!(bench.reply("0x05", "1", "404", not_found("b")).outcome.is_some());
+}
