@@ -1,10 +1,11 @@
-//! Answers to the questions of workers.
+//! Questions of workers, and the answers to them.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
 use super::Client;
+use super::job::{Job, JobState, QUESTIONS_TOLD_MAX};
 use crate::body::{self, InputRequest, InputResponse, StreamCredit};
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{Identity, JobId};
@@ -56,5 +57,43 @@ impl Client {
                 self.put(&id, worker.as_ref(), body);
             }
         }
+    }
+}
+
+impl Job {
+    /// Notes a question. `false`: it is known already, from its event or an earlier 102.
+    pub(super) fn ask_once(&mut self, worker: &Identity, question: &InputRequest) -> bool {
+        let key = (worker.clone(), question.id.clone());
+        if self.seen_questions.len() >= QUESTIONS_TOLD_MAX || !self.seen_questions.insert(key) {
+            return false;
+        }
+        self.open_questions.push((worker.clone(), question.clone()));
+        true
+    }
+
+    /// Questions that wait for an answer.
+    pub(super) fn open_questions(&self) -> &[(Identity, InputRequest)] {
+        &self.open_questions
+    }
+
+    pub(super) fn close_question(&mut self, worker: &Identity, question: &str) {
+        self.open_questions.retain(|(asker, open)| asker != worker || open.id != question);
+    }
+
+    pub(super) fn close_all_questions(&mut self) {
+        self.open_questions.clear();
+    }
+
+    pub(super) fn close_questions(&mut self, worker: &Identity) {
+        self.open_questions.retain(|(asker, _)| asker != worker);
+    }
+
+    /// Leaves the waiting state when no question is open. `true`: it did.
+    pub(super) fn settle_waiting(&mut self) -> bool {
+        if self.state == JobState::Waiting && self.open_questions.is_empty() {
+            self.state = JobState::Started;
+            return true;
+        }
+        false
     }
 }

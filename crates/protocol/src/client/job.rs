@@ -219,7 +219,7 @@ pub(super) struct Job {
     pub(super) unanswered_rounds: u32,
     /// It is known that it never started anywhere, so it may be posted as if for the first time.
     pub(super) nobody_has_it: bool,
-    open_questions: Vec<(Identity, InputRequest)>,
+    pub(super) open_questions: Vec<(Identity, InputRequest)>,
     pub(super) seen_questions: BTreeSet<(Identity, String)>,
     pub(super) announced: HashMap<Identity, Instant>,
 }
@@ -431,42 +431,6 @@ impl Job {
 
     pub(super) fn is_done(&self) -> bool {
         self.dispatched.is_some() && self.missing.is_empty()
-    }
-
-    /// Notes a question. `false`: it is known already, from its event or an earlier 102.
-    pub(super) fn ask_once(&mut self, worker: &Identity, question: &InputRequest) -> bool {
-        let key = (worker.clone(), question.id.clone());
-        if self.seen_questions.len() >= QUESTIONS_TOLD_MAX || !self.seen_questions.insert(key) {
-            return false;
-        }
-        self.open_questions.push((worker.clone(), question.clone()));
-        true
-    }
-
-    /// Questions that wait for an answer.
-    pub(super) fn open_questions(&self) -> &[(Identity, InputRequest)] {
-        &self.open_questions
-    }
-
-    pub(super) fn close_question(&mut self, worker: &Identity, question: &str) {
-        self.open_questions.retain(|(asker, open)| asker != worker || open.id != question);
-    }
-
-    pub(super) fn close_all_questions(&mut self) {
-        self.open_questions.clear();
-    }
-
-    pub(super) fn close_questions(&mut self, worker: &Identity) {
-        self.open_questions.retain(|(asker, _)| asker != worker);
-    }
-
-    /// Leaves the waiting state when no question is open. `true`: it did.
-    pub(super) fn settle_waiting(&mut self) -> bool {
-        if self.state == JobState::Waiting && self.open_questions.is_empty() {
-            self.state = JobState::Started;
-            return true;
-        }
-        false
     }
 
     pub(super) fn may_ask_now(&mut self, now: Instant, worker: &Identity) -> bool {
