@@ -28,6 +28,13 @@ const RESTORE_PAGE: usize = 1000;
 /// Jobs of such a page that cannot be read and are logged one by one.
 const UNREADABLE_LOGGED: usize = 10;
 
+/// How soon it is tried again to read what the last process left, where that needs space on the disk.
+pub(crate) const RESTORE_AGAIN: Duration = Duration::from_secs(1);
+
+/// What the last process left cannot be read as long as the disk is full; why, for people.
+#[derive(Debug)]
+pub(crate) struct NoSpace(pub(crate) String);
+
 /// Runs on the store's thread and delivers its answer itself; an error says why it was not run.
 pub(crate) type StoreQuery<S> = Box<dyn FnOnce(Result<&mut S, QueryError>) + Send>;
 
@@ -225,12 +232,12 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Toke
     }
 
     /// Reads back a page of what the last process left; waits for it. Empty at the end, and when it cannot be read, which is
-    /// logged.
+    /// logged. Errors: not before there is space on the disk, which changes that were noted last need to become readable.
     pub(crate) fn unfinished<Job: Send + 'static>(
         &self,
         after: Option<PageEnd>,
         read: impl FnOnce(&mut S, Option<PageEnd>, usize) -> Result<Page<Job>, StoreError> + Send + 'static,
-    ) -> (Vec<Job>, Option<PageEnd>) {
+    ) -> Result<(Vec<Job>, Option<PageEnd>), NoSpace> {
         let asked = self.writer.try_ask(move |store| read(store, after, RESTORE_PAGE));
         let problem = match asked.map(|answer| answer.recv()) {
             Ok(Ok(Ok(Page { jobs, unreadable, end }))) => {
@@ -240,13 +247,14 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> Storing<S, Toke
                 if unreadable.len() > UNREADABLE_LOGGED {
                     error!("{}: {} more cannot be read", self.who, unreadable.len() - UNREADABLE_LOGGED);
                 }
-                return (jobs, end);
+                return Ok((jobs, end));
             }
+            Ok(Ok(Err(error @ StoreError::DiskFull { .. }))) => return Err(NoSpace(error.to_string())),
             Ok(Ok(Err(error))) => error.to_string(),
             Ok(Err(_)) | Err(_) => "the store has ended".to_owned(),
         };
         error!("{}: unfinished jobs cannot be read: {problem}", self.who);
-        (Vec::new(), None)
+        Ok((Vec::new(), None))
     }
 
     /// What the store's thread did so far.

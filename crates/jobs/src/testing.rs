@@ -29,6 +29,11 @@ pub trait Interference: Send {
         Ok(())
     }
 
+    /// Unfinished jobs are asked for.
+    fn unfinished(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// There is time to tidy up.
     fn tidy(&mut self) -> Result<(), StoreError> {
         Ok(())
@@ -91,6 +96,7 @@ impl<I: Interference, S: WorkerStore> Store for TestWorkerStore<I, S> {
 
 impl<I: Interference, S: WorkerStore> WorkerStore for TestWorkerStore<I, S> {
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<WorkerJob>, StoreError> {
+        self.interference.unfinished()?;
         self.store.unfinished(after, limit)
     }
 

@@ -33,7 +33,7 @@ use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::Place;
 use crate::status::{LinkState, Standing};
-use crate::storing::{StoreQuery, Storing};
+use crate::storing::{NoSpace, StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
 use crate::worker::thread_name;
@@ -510,7 +510,19 @@ impl Run {
         self.last_number = last_number.unwrap_or(Some(u64::MAX));
         let mut after = None;
         loop {
-            let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
+            let from = after.clone();
+            let page = self.storing.unfinished(from, |store, after, limit| store.unfinished(after, limit));
+            let (jobs, end) = match page {
+                Ok(page) => page,
+                Err(NoSpace(problem)) => {
+                    error!(
+                        "client {}: jobs that have not ended are read when there is space: {problem}",
+                        self.identity
+                    );
+                    // As those that wait there for their turn, which are read when they can be.
+                    return self.backlog.left_by_last_process(after, SystemClock::now());
+                }
+            };
             for job in jobs {
                 self.machine.restore(SystemClock::now(), restored(job, self.since));
                 self.perform();

@@ -83,7 +83,7 @@ pub(super) enum StoreAnswer {
     Ended,
 }
 
-struct Stopping {
+pub(super) struct Stopping {
     drained_by: Instant,
     aborted_by: Option<Instant>,
     said_goodbye: bool,
@@ -110,7 +110,7 @@ pub(super) struct Run {
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
     standing: Standing,
-    stopping: Option<Stopping>,
+    pub(super) stopping: Option<Stopping>,
     figures: ProcessFigures,
     statistics: Value,
     pub(super) throttle: Throttle,
@@ -323,7 +323,7 @@ impl Run {
         Ok(true)
     }
 
-    fn take_commands(&mut self) -> bool {
+    pub(super) fn take_commands(&mut self) -> bool {
         for _ in 0..TURN_MESSAGES {
             let Ok(command) = self.commands.try_recv() else { return false };
             self.command(command);

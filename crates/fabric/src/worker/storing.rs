@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use norfab_jobs::{QueryError, WorkerJob, WorkerOperation, WorkerState};
+use norfab_jobs::{PageEnd, QueryError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
 use norfab_protocol::worker::{
     Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
@@ -13,6 +13,7 @@ use tracing::{error, warn};
 use super::begun::Before;
 use super::run::{Run, StoreAnswer};
 use crate::clock::SystemClock;
+use crate::storing::{NoSpace, RESTORE_AGAIN};
 
 /// How often a task that may run again is begun, crashes of the worker included: one that ends its process each time must
 /// not do so for ever.
@@ -22,12 +23,30 @@ const ATTEMPTS_MAX: u32 = 3;
 const BEGUN_ROOM_MAX: usize = 1024;
 
 impl Run {
-    /// Reads back what the last process left.
+    /// Reads back what the last process left. Without space on the disk for that it waits until there is some, or until it is to stop:
+    /// a worker that is there and does not know its jobs would leave them to their deadlines, and new ones find no space either.
     pub(super) fn restore(&mut self) {
         let before = Before::read(self.begun_file.as_deref());
-        let mut after = None;
+        let mut after: Option<PageEnd> = None;
+        let mut is_told = false;
         loop {
-            let (jobs, end) = self.storing.unfinished(after, |store, after, limit| store.unfinished(after, limit));
+            let from = after.clone();
+            let page = self.storing.unfinished(from, |store, after, limit| store.unfinished(after, limit));
+            let (jobs, end) = match page {
+                Ok(page) => page,
+                Err(NoSpace(problem)) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        let who = &self.runner.identity;
+                        error!("worker {who} waits for space to read the jobs that it has not finished: {problem}");
+                    }
+                    self.take_commands();
+                    if self.stopping.is_some() {
+                        return;
+                    }
+                    std::thread::park_timeout(RESTORE_AGAIN);
+                    continue;
+                }
+            };
             for job in jobs {
                 self.restore_job(&before, job);
             }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use norfab_jobs::testing::{Interference, TestWorkerStore};
-use norfab_jobs::{StoreError, WorkerOperation};
-use norfab_protocol::JobId;
+use norfab_jobs::{MemoryWorkerStore, Store, StoreError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
+use norfab_protocol::{Identity, JobId, TaskName};
 use norfab_service::{EventDraft, NoInput, SendError, Task, TaskContext};
 use norfab_transport::RouterLink;
 use serde_json::json;
@@ -22,9 +22,20 @@ use crate::support::runtime;
 struct Switches {
     full: AtomicBool,
     ended: AtomicUsize,
+    asked: AtomicUsize,
 }
 
 struct Switched(Arc<Switches>);
+
+/// What was noted last cannot be read without space, either.
+struct FullFromTheStart(Arc<Switches>);
+
+impl Interference for FullFromTheStart {
+    fn unfinished(&mut self) -> Result<(), StoreError> {
+        self.0.asked.fetch_add(1, Ordering::SeqCst);
+        Switched(Arc::clone(&self.0)).apply(&[])
+    }
+}
 
 impl Interference for Switched {
     fn apply(&mut self, operations: &[WorkerOperation]) -> Result<(), StoreError> {
@@ -185,5 +196,54 @@ fn an_end_that_the_store_gave_up_is_stored_when_the_worker_stops_if_there_is_spa
         switches.full.store(false, Ordering::SeqCst);
         bench.worker.stop(Duration::ZERO).await;
         assert_eq!(switches.ended.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// A worker whose disk is full when it begins, and which has a job of the process before it.
+fn begun_on_a_full_disk(switches: &Arc<Switches>) -> Bench {
+    switches.full.store(true, Ordering::SeqCst);
+    let mut store = MemoryWorkerStore::new();
+    let job = WorkerJob {
+        id: JobId::parse("1").expect("a name"),
+        client: Identity::parse("c").expect("a name"),
+        task: TaskName::parse("t").expect("a name"),
+        state: WorkerState::Pending,
+        timeout: 60,
+        body: json!({ "task": "t", "timeout": 60 }).to_string().into(),
+        received: 0.0,
+        deadline: f64::from(u32::MAX),
+        started: None,
+        finished: None,
+        attempts: 0,
+    };
+    store.apply(&[WorkerOperation::Insert(job)]).expect("memory");
+    let of_store = FullFromTheStart(Arc::clone(switches));
+    let task = Task::new("t", "", async |_: TaskContext, NoInput {}| Ok(json!(1)));
+    Bench::with(service(task), move |options| {
+        options.store = Box::new(move || Ok(Box::new(TestWorkerStore::over(store, of_store))));
+    })
+}
+
+#[test]
+fn a_worker_that_begins_on_a_full_disk_is_there_when_it_knows_its_jobs() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let mut bench = begun_on_a_full_disk(&switches);
+        crate::support::eventually("it tries again", async || switches.asked.load(Ordering::SeqCst) > 1).await;
+        assert!(bench.router.try_receive().expect("a link").is_none(), "nobody gives it jobs");
+        switches.full.store(false, Ordering::SeqCst);
+        bench.expect_ready();
+        assert_eq!(next_status(&mut bench), Status::OK, "the job of the process before it has run");
+    });
+}
+
+#[test]
+fn a_worker_that_waits_for_space_to_begin_can_be_stopped() {
+    runtime().block_on(async {
+        let switches = Arc::new(Switches::default());
+        let bench = begun_on_a_full_disk(&switches);
+        crate::support::eventually("it waits", async || switches.asked.load(Ordering::SeqCst) > 0).await;
+        bench.worker.stop(Duration::ZERO).await;
+        assert!(switches.full.load(Ordering::SeqCst));
     });
 }

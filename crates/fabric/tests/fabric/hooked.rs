@@ -17,6 +17,10 @@ pub trait Hooks: Send {
     }
     /// Before jobs are listed.
     fn list(&mut self) {}
+    /// Before a page of unfinished jobs is read. Errors: it is not.
+    fn reads(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
     /// When a page of unfinished jobs was read.
     fn unfinished(&mut self, _: &mut Page<ClientJob>) {}
     /// When a page of late jobs was read.
@@ -48,6 +52,7 @@ impl<H: Hooks> Store for Hooked<H> {
 
 impl<H: Hooks> ClientStore for Hooked<H> {
     fn unfinished(&mut self, after: Option<PageEnd>, limit: usize) -> Result<Page<ClientJob>, StoreError> {
+        self.hooks.reads()?;
         let mut page = self.store.unfinished(after, limit)?;
         self.hooks.unfinished(&mut page);
         Ok(page)

@@ -30,7 +30,9 @@ const ENDED: usize = 600;
 struct Switches {
     /// Nothing can be written.
     full: AtomicBool,
-    /// Writes that failed.
+    /// Nor read, as what was noted last needs space for that.
+    full_to_read: AtomicBool,
+    /// Writes, and such reads, that failed.
     failed: AtomicUsize,
     /// Pages that were read.
     read: AtomicUsize,
@@ -58,6 +60,9 @@ impl Hooks for Arc<Switches> {
         self.failed.fetch_add(1, Ordering::SeqCst);
         Err(StoreError::DiskFull { path: PathBuf::from("jobs.db") })
     }
+    fn reads(&mut self) -> Result<(), StoreError> {
+        if self.full_to_read.load(Ordering::SeqCst) { self.apply() } else { Ok(()) }
+    }
     fn unfinished(&mut self, page: &mut Page<ClientJob>) {
         if let Some(unreadable) = &*self.unreadable.lock().expect("no panic") {
             for job in page.jobs.extract_if(.., |job| job.id == *unreadable) {
@@ -70,6 +75,27 @@ impl Hooks for Arc<Switches> {
     fn late(&mut self) {
         self.has_read();
     }
+}
+
+/// A job of two hours that the process before this one was given.
+fn new_job(number: usize, submitted: f64) -> ClientOperation {
+    let spec = spec("ok");
+    ClientOperation::Insert(ClientJob {
+        id: id(number),
+        service: spec.service,
+        task: spec.task,
+        target: "any".to_owned(),
+        body: bytes::Bytes::from_static(b"{}"),
+        timeout: 7200,
+        submitted: submitted + number as f64 / 1000.0,
+        deadline: submitted + 7200.0,
+        state: ClientState::New,
+        dispatched: Vec::new(),
+        started: Vec::new(),
+        completed: Vec::new(),
+        errors: Vec::new(),
+        finished: None,
+    })
 }
 
 /// A client without a broker.
@@ -175,25 +201,7 @@ fn jobs_of_an_earlier_process_may_have_been_posted_although_the_clock_was_set_ba
     runtime().block_on(async {
         // Submitted an hour from now, and later.
         let submitted = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs_f64() + 3600.0;
-        let stored = |number: usize| {
-            let spec = spec("ok");
-            ClientOperation::Insert(ClientJob {
-                id: id(number),
-                service: spec.service,
-                task: spec.task,
-                target: "any".to_owned(),
-                body: bytes::Bytes::from_static(b"{}"),
-                timeout: 7200,
-                submitted: submitted + number as f64 / 1000.0,
-                deadline: submitted + 7200.0,
-                state: ClientState::New,
-                dispatched: Vec::new(),
-                started: Vec::new(),
-                completed: Vec::new(),
-                errors: Vec::new(),
-                finished: None,
-            })
-        };
+        let stored = |number| new_job(number, submitted);
         let mut store = MemoryClientStore::default();
         let operations: Vec<_> = (0..JOBS).map(stored).collect();
         assert!(store.apply(&operations).expect("memory").iter().all(Result::is_ok));
@@ -203,6 +211,26 @@ fn jobs_of_an_earlier_process_may_have_been_posted_although_the_clock_was_set_ba
         let cancelling = ClientJobFilter { state: Some(ClientState::Cancelling), ..ClientJobFilter::default() };
         let jobs = client.jobs(cancelling).await.expect("the client runs").expect("they can be read");
         assert_eq!(jobs.len(), 1, "whoever has it is told");
+        client.stop().await;
+    });
+}
+
+#[test]
+fn jobs_that_cannot_be_read_on_a_full_disk_when_a_client_begins_are_read_when_there_is_space() {
+    runtime().block_on(async {
+        let submitted = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs_f64();
+        let mut store = MemoryClientStore::default();
+        let operations: Vec<_> = (0..3).map(|number| new_job(number, submitted)).collect();
+        assert!(store.apply(&operations).expect("memory").iter().all(Result::is_ok));
+        let hooks = Arc::new(Switches::default());
+        hooks.full.store(true, Ordering::SeqCst);
+        hooks.full_to_read.store(true, Ordering::SeqCst);
+        let switches = Arc::clone(&hooks);
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, hooks });
+        eventually("it was tried again", async || switches.failed.load(Ordering::SeqCst) >= 2).await;
+        switches.full.store(false, Ordering::SeqCst);
+        eventually("they are held", async || unfinished(&client).await == 3).await;
+        assert!(client.watch(id(2)).await.expect("an answer").is_some());
         client.stop().await;
     });
 }
