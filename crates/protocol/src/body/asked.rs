@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::decode;
+use super::{decode, posting};
 use crate::name::{Identity, JobId, NAME_BYTES_MAX, ServiceName};
 
 /// Body of 300, 404, 500 and of a worker's refusal: a state in one word.
@@ -26,11 +26,16 @@ pub struct StateReply {
     pub retry: Option<bool>,
     /// Ours, where a refusal says `retry`: the last turn of the job that this worker refused ([`super::Posting::turn`]). It takes no
     /// POST of this turn or an earlier one any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub turn: Option<u32>,
     /// Ours, in the 404 that answers [`JobsAsked`]: those of its jobs that the worker knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Vec<JobId>>,
+}
+
+/// What is no turn says nothing of one, and the rest of the reply counts.
+fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    posting::turn(deserializer)
 }
 
 /// Most jobs that one question names: 40 KB, which every worker of a service gets.

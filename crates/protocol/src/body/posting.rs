@@ -23,6 +23,11 @@ pub struct Posting {
 
 /// A key of ours is no reason to refuse what others mean by it.
 pub(super) fn lenient_turn<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    Ok(turn(deserializer)?.unwrap_or(0))
+}
+
+/// A turn, where it is one.
+pub(super) fn turn<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Turn {
@@ -30,8 +35,8 @@ pub(super) fn lenient_turn<'de, D: serde::Deserializer<'de>>(deserializer: D) ->
         Other(serde::de::IgnoredAny),
     }
     Ok(match Turn::deserialize(deserializer)? {
-        Turn::Number(turn) => turn,
-        Turn::Other(serde::de::IgnoredAny) => 0,
+        Turn::Number(turn) => Some(turn),
+        Turn::Other(serde::de::IgnoredAny) => None,
     })
 }
 

@@ -143,12 +143,14 @@ impl Broker {
 fn refused_turn(payload: &[u8]) -> Option<u32> {
     #[derive(serde::Deserialize)]
     struct Turn {
-        turn: Option<u32>,
+        #[serde(default)]
+        turn: Option<serde_json::Value>,
     }
     if payload.len() > body::CHECKED_BYTES_MAX {
         return None;
     }
-    serde_json::from_slice::<Turn>(payload).ok()?.turn
+    let turn = serde_json::from_slice::<Turn>(payload).ok()?.turn?;
+    turn.as_u64().and_then(|turn| u32::try_from(turn).ok())
 }
 
 /// A 201 without its worker ends the socket thread of Python clients, so it does not get past us.

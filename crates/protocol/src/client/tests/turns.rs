@@ -210,3 +210,17 @@ fn the_brokers_word_on_a_post_is_not_taken_for_that_on_the_cancellation() {
     assert_eq!(bench.client.unfinished(), 1);
     assert!(bench.reply("0x05", "1", "400", refused).outcome.is_some(), "nobody is there to have it");
 }
+
+#[test]
+fn a_refusal_whose_turn_is_none_is_a_refusal() {
+    for turn in [json!(-1), json!(1e99), json!("x"), json!(null)] {
+        let mut bench = Bench::new();
+        bench.client.connected(bench.now);
+        bench.posted("1", "any");
+        bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+        let mut body = has_no_room("1", "a");
+        body["turn"] = turn.clone();
+        bench.reply("0x05", "1", "400", body);
+        assert_eq!(bench.after(0.2).sent[0].0, Command::Post, "{turn}");
+    }
+}
