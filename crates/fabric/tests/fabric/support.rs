@@ -230,19 +230,19 @@ impl Fabric {
 
     pub fn stored_states(&self, client: &str) -> BTreeMap<norfab_jobs::ClientState, u64> {
         use norfab_jobs::ClientStore;
-        let mut store = SqliteClientStore::open(&self.database(client), "now").expect("a store");
+        let mut store = SqliteClientStore::open_beside(&self.database(client)).expect("a store");
         store.statistics().expect("statistics").jobs_by_state
     }
 
     pub async fn stored_jobs(&self, worker: &str) -> u64 {
         use norfab_jobs::WorkerStore;
-        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        let mut store = SqliteWorkerStore::open_beside(&self.database(worker)).expect("a store");
         store.statistics().expect("statistics").total_jobs()
     }
 
     pub async fn stored_state(&self, worker: &str, job: &norfab_protocol::JobId) -> Option<norfab_jobs::WorkerState> {
         use norfab_jobs::WorkerStore;
-        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        let mut store = SqliteWorkerStore::open_beside(&self.database(worker)).expect("a store");
         store.job(job).expect("it can be read").map(|details| details.job.state)
     }
 
