@@ -180,6 +180,7 @@ impl World {
                 self.write_of_client(index, &operation).ok();
             }
         }
+        self.watch.callers_went(&self.clients[index].rows);
         true
     }
 

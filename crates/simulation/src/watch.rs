@@ -165,6 +165,15 @@ impl Watch {
         self.due.retain(|(_, job)| clients.get(job) != Some(&client));
     }
 
+    /// A client's process has ended, and its callers with it. Of what they were told the next process knows only what is on the disk.
+    pub fn callers_went(&mut self, rows: &ClientRows) {
+        for (job, _) in rows.0.iter().filter(|(_, row)| !row.progress.state.is_final()) {
+            if let Some(watched) = self.jobs.get_mut(job) {
+                watched.told = None;
+            }
+        }
+    }
+
     /// A job is not to be expected to end at its deadline.
     pub fn in_nobodys_hands(&mut self, job: &JobId) {
         self.due.retain(|(_, due)| due != job);

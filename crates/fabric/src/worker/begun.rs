@@ -139,6 +139,24 @@ impl BegunTasks {
         }
     }
 
+    /// A task that was written down in this process does not begin after all. `false`: this could not be written, and it counts as
+    /// begun.
+    pub(super) fn does_not_begin(&self, job: &JobId) -> bool {
+        let (file, place) = {
+            let guard = self.places();
+            let Some(places) = &*guard else { return false };
+            let Some(place) = places.taken.get(job) else { return false };
+            (Arc::clone(&places.file), *place)
+        };
+        // A place without a name is a free one.
+        if let Err(error) = file.write_all_at(&[0], place * PLACE_BYTES as u64) {
+            warn!("job {job} counts as begun although it has not: that cannot be taken back: {error}");
+            return false;
+        }
+        self.has_ended(job);
+        true
+    }
+
     /// The store has confirmed the end of a job, or has refused it. Where the database does not have the job as started any more,
     /// its place is free. What stands there names a job that does not run again.
     pub(super) fn end_confirmed(&self, job: &JobId, outcome: &Result<(), OperationError>) {
@@ -338,6 +356,22 @@ mod tests {
         tasks.has_ended(&id("2"));
         tasks.begins(&id("4"));
         assert_eq!(begun(&Before::read(Some(&path))), [true, false, true, true]);
+    }
+
+    #[test]
+    fn a_task_that_does_not_begin_after_all_is_not_known_as_begun_and_its_place_is_free() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("begun");
+        let tasks = BegunTasks::default();
+        assert!(!tasks.does_not_begin(&id("1")), "nothing is written down");
+        tasks.open(Some(&path), 2, Vec::new());
+        tasks.begins(&id("1"));
+        tasks.begins(&id("2"));
+        assert!(tasks.does_not_begin(&id("1")));
+        assert_eq!(begun(&Before::read(Some(&path))), [false, true, false, false]);
+        assert!(!tasks.does_not_begin(&id("1")), "it has no place any more");
+        tasks.begins(&id("3"));
+        assert_eq!(begun(&Before::read(Some(&path))), [false, true, true, false]);
     }
 
     #[test]

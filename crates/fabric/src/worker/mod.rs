@@ -2,6 +2,7 @@
 
 mod begun;
 mod run;
+mod stopping;
 mod storing;
 mod tasks;
 mod view;

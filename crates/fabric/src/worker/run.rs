@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use norfab_jobs::{Confirmation, OperationError, StoreError, WorkerStore, spawn_worker};
 use norfab_protocol::frame::Frames;
@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::begun::BegunTasks;
+use super::stopping::{LeftJobs, Stopping};
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -39,15 +40,14 @@ const TURN_MESSAGES: usize = 256;
 /// How long what was said last has to leave after the loop has ended.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// How long running tasks have to return after they were told to end.
-const ABORT_GRACE: Duration = Duration::from_secs(6);
-
 /// What others ask of the owner.
 pub(super) enum WorkerCommand {
     /// A task speaks. The place is given back when the message has left.
     Task { job: JobId, message: TaskMessage, place: Place },
     /// A task has ended.
     Finished { job: JobId, ending: Ending, reply: bytes::Bytes, event: bytes::Bytes },
+    /// A task that has not begun as the worker stops: the next process runs it.
+    Left { job: JobId },
     /// Tell the statistics.
     Stats { answer: oneshot::Sender<Value> },
     /// Run a query on the store.
@@ -83,17 +83,11 @@ pub(super) enum StoreAnswer {
     Ended,
 }
 
-pub(super) struct Stopping {
-    drained_by: Instant,
-    aborted_by: Option<Instant>,
-    said_goodbye: bool,
-}
-
 pub(super) struct Run {
     pub(super) machine: Worker,
-    link: Box<dyn DealerLink>,
+    pub(super) link: Box<dyn DealerLink>,
     pub(super) storing: Storing<dyn WorkerStore, WorkerToken>,
-    outbox: Outbox,
+    pub(super) outbox: Outbox,
     ahead: Ahead,
     commands: mpsc::Receiver<WorkerCommand>,
     places: Places,
@@ -103,10 +97,11 @@ pub(super) struct Run {
     pub(super) held: Vec<Place>,
     pub(super) inbox: Inbox<StoreAnswer>,
     store_ended: bool,
-    ports: HashMap<JobId, TaskPort>,
+    pub(super) ports: HashMap<JobId, TaskPort>,
+    pub(super) left: LeftJobs,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
-    connected: bool,
+    pub(super) connected: bool,
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
     standing: Standing,
@@ -174,6 +169,7 @@ impl Run {
             inbox,
             store_ended: false,
             ports: HashMap::new(),
+            left: LeftJobs::default(),
             runner: Arc::new(runner),
             state,
             connected: false,
@@ -344,6 +340,7 @@ impl Run {
                 self.ports.remove(&job);
                 self.machine.finished(SystemClock::now(), &job, ending, reply, event);
             }
+            WorkerCommand::Left { job } => self.leave(job),
             WorkerCommand::Stats { answer } => {
                 // Who asked may have gone.
                 drop(answer.send(self.statistics()));
@@ -428,8 +425,7 @@ impl Run {
                             self.runner.identity, start.job
                         );
                     }
-                    let stops = self.stopping.as_ref().is_some_and(|stopping| stopping.aborted_by.is_some());
-                    let port = tasks::start(&self.runner, start, stops);
+                    let port = tasks::start(&self.runner, start, self.is_aborting());
                     self.ports.insert(port.0, port.1);
                 }
                 WorkerOutput::Abandon { job, task, why } => self.abandon(&job, &task, &why),
@@ -442,6 +438,7 @@ impl Run {
                 }
                 WorkerOutput::Cancel { job, task, why } => {
                     self.announce_cancel(&job, &task, &why);
+                    self.cancel_left(&job, &task, &why);
                     if let Some(port) = self.ports.get(&job) {
                         port.cancel(CancelReason::Requested(tasks::reason(&why)));
                     }
@@ -511,35 +508,6 @@ impl Run {
                 error!(job_uuid = %job, "worker {worker}: the result of job {job} was sent but not stored: {error}");
             }
         }
-    }
-
-    /// While the worker stops: what is next.
-    fn stop_step(&mut self) -> Result<Option<Turn>, LinkError> {
-        let now = SystemClock::now();
-        let Some(stopping) = &mut self.stopping else { return Ok(None) };
-        let drained = self.machine.unfinished() == 0 && self.storing.is_empty();
-        if !drained && now >= stopping.drained_by && stopping.aborted_by.is_none() {
-            stopping.aborted_by = Some(now + ABORT_GRACE);
-            for port in self.ports.values() {
-                port.cancel(CancelReason::WorkerStops);
-            }
-        }
-        let given_up = stopping.aborted_by.is_some_and(|at| now >= at);
-        if !drained && !given_up {
-            return Ok(None);
-        }
-        if !stopping.said_goodbye {
-            stopping.said_goodbye = true;
-            self.machine.disconnect();
-            self.perform()?;
-            self.outbox.flush(now, &mut *self.link)?;
-        }
-        let stuck = !self.connected || given_up;
-        if self.outbox.is_empty() || stuck || now >= self.stopping.as_ref().map_or(now, |stopping| stopping.drained_by)
-        {
-            return Ok(Some(Turn::End));
-        }
-        Ok(None)
     }
 
     /// The part of `get_stats` that only the owner knows; the view adds the rest.

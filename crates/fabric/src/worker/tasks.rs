@@ -1,7 +1,9 @@
 //! Running tasks: what happens between a start and its result.
 
+use std::future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use norfab_protocol::body::{CANCELLATION_KEY, Event, EventStatus, JobRequestBody, Resource, Severity, cancel_text};
@@ -13,6 +15,7 @@ use norfab_service::{
 };
 use serde_json::{Map, Value};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tracing::{Instrument, error, info};
 
 use super::begun::{BegunTasks, NotWritten, write_beside_tasks};
@@ -158,6 +161,11 @@ pub(super) fn start(runner: &Arc<Runner>, start: StartJob, stops: bool) -> (JobI
         async move {
             let runner = of_task;
             let written = write_to_begin(&runner, &context).await;
+            if is_left(&runner, &context, attempt, &written).await {
+                drop(context);
+                leave(&runner, job).await;
+                return;
+            }
             let Some(mut result) = result_of(&runner, &context, written, args, kwargs).await else { return };
             if let Some(CancelReason::Requested(text)) = context.cancel_reason()
                 && !result.errors.iter().any(|error| error.contains(&text))
@@ -193,9 +201,56 @@ async fn write_to_begin(runner: &Arc<Runner>, context: &TaskContext) -> Result<(
     if !runner.begun.is_open() {
         return Ok(());
     }
+    // Where it is its turn at once nothing else is looked at.
+    if is_to_end(context) {
+        return Err(NotWritten::Unwanted);
+    }
     let (of_write, id) = (Arc::clone(runner), context.job().clone());
     let write = move || of_write.begun.begins(&id);
     write_beside_tasks(&runner.runtime, runner.begun.turn(), context.to_end(), write).await
+}
+
+fn is_to_end(context: &TaskContext) -> bool {
+    context.is_cancelled() || is_late(context)
+}
+
+fn is_late(context: &TaskContext) -> bool {
+    context.remaining() == Some(Duration::ZERO)
+}
+
+/// Whether a job is left to the next process: the worker stops, its task has not begun, and that process will know it. One that was
+/// cancelled or is late ends here, and so does one of which the next process would say that its task may have begun.
+async fn is_left(runner: &Arc<Runner>, context: &TaskContext, attempt: u32, written: &Result<(), NotWritten>) -> bool {
+    if context.cancel_reason() != Some(CancelReason::WorkerStops) || is_late(context) || !runner.begun.is_open() {
+        return false;
+    }
+    match written {
+        Err(NotWritten::Unwanted) => true,
+        // It began in a process before this one, which stays written down: it may run more than once.
+        Ok(()) if attempt > 1 => true,
+        Ok(()) => take_back(runner, context.job()).await,
+        Err(NotWritten::Ends | NotWritten::Panicked) => false,
+    }
+}
+
+/// Takes back that a task begins, which was written while the worker was told to stop. `false`: it counts as begun.
+async fn take_back(runner: &Arc<Runner>, job: &JobId) -> bool {
+    let (of_write, id) = (Arc::clone(runner), job.clone());
+    let (tell, told) = oneshot::channel();
+    // Whoever asks waits for it, unless the process ends.
+    let write = move || {
+        tell.send(of_write.begun.does_not_begin(&id)).ok();
+    };
+    let written = write_beside_tasks(&runner.runtime, runner.begun.turn(), future::pending(), write).await;
+    written.is_ok() && told.await.unwrap_or(false)
+}
+
+/// Tells the worker's owner not to wait for a job. No end of it is told or stored.
+async fn leave(runner: &Runner, job: JobId) {
+    let worker = &runner.identity;
+    info!(job_uuid = %job, "worker {worker}: job {job} has not begun and is left to the next process, as the worker stops");
+    // An owner that has ended waits for nobody any more.
+    runner.commands.send_patiently(WorkerCommand::Left { job }).await.ok();
 }
 
 /// Runs the task of a job, if it may begin. `None`: the process ends; the job is in its database as started, and the next process deals
@@ -350,7 +405,6 @@ fn not_run(runner: &Runner, job: &JobId, task: &TaskName, status: ResultStatus, 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
-    use std::time::Duration;
 
     use norfab_protocol::ServiceName;
     use norfab_service::testing::{TestView, TestWorker};
@@ -454,8 +508,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_job_that_is_given_to_a_worker_that_ends_its_jobs_does_not_begin() {
+    async fn a_job_whose_task_has_not_begun_as_its_worker_stops_is_left_to_the_next_process() {
+        for stops_before in [true, false] {
+            let mut bench = Bench::new();
+            let runner = Arc::clone(&bench.runner);
+            // The write of another task, which hangs.
+            let hangs = if stops_before { None } else { Some(runner.begun.turn().lock().await) };
+            let (job, port) = start(&bench.runner, bench.job(None), stops_before);
+            // It waits for its turn then.
+            tokio::task::yield_now().await;
+            port.cancel(CancelReason::WorkerStops);
+            let command = tokio::time::timeout(PATIENCE, bench.commands.recv()).await.expect("in time").expect("one");
+            assert!(matches!(command, WorkerCommand::Left { job: left } if left == job), "no end is told");
+            assert!(!bench.has_begun());
+            drop(hangs);
+        }
+    }
+
+    #[tokio::test]
+    async fn that_a_task_begins_is_taken_back_where_its_worker_was_told_to_stop_meanwhile() {
+        let bench = Bench::new();
+        let worker = TestWorker::new(Service::new(ServiceName::parse("s").expect("a name")));
+        let (context, port, _messages) = worker.context("t");
+        let is_written = || Before::read(Some(&bench.begun_file)).may_have_begun(context.job());
+        bench.runner.begun.begins(context.job());
+        assert!(!is_left(&bench.runner, &context, 1, &Ok(())).await && is_written(), "it begins");
+        port.cancel(CancelReason::WorkerStops);
+        assert!(is_left(&bench.runner, &context, 2, &Ok(())).await);
+        assert!(is_written(), "it began in a process before");
+        assert!(is_left(&bench.runner, &context, 1, &Ok(())).await);
+        assert!(!is_written());
+        assert!(!is_left(&bench.runner, &context, 1, &Err(NotWritten::Panicked)).await);
+    }
+
+    #[tokio::test]
+    async fn a_job_of_which_the_next_process_would_not_know_that_it_has_not_begun_ends_as_its_worker_stops() {
         let mut bench = Bench::new();
+        let runner = Arc::get_mut(&mut bench.runner).expect("nobody else has it");
+        runner.begun = BegunTasks::default();
         drop(start(&bench.runner, bench.job(None), true));
         let (ending, result) = bench.end().await;
         assert_eq!(

@@ -16,6 +16,8 @@ mod restart;
 mod roles;
 mod slow;
 mod standing;
+#[cfg(target_os = "linux")]
+mod stopping;
 mod storm;
 mod support;
 mod unreadable;

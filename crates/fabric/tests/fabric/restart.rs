@@ -7,17 +7,13 @@ use norfab_fabric::SystemClock;
 use norfab_jobs::{SqliteWorkerStore, Store, WorkerJob, WorkerOperation, WorkerState, WorkerStore};
 use norfab_protocol::{Identity, JobId, TaskName, TaskResult};
 
-use crate::support::{Fabric, eventually, runtime, spec};
+use crate::support::{Fabric, eventually, runtime, slow_begins, spec};
 
-/// How long the caller of a job waits that is long on its way.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the caller of a job waits that is long on its way: far longer than a restarted broker takes to get all back.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much of it passes before the job leaves.
-const AWAY: Duration = Duration::from_secs(4);
-
-/// How long its worker has something else to do, from up to two seconds before (its broker says good-bye meanwhile): to after the
-/// time that its caller waits, and to before that time had passed since it came.
-const BUSY: Duration = Duration::from_secs(13);
+const AWAY: Duration = Duration::from_secs(3);
 
 /// A job as a process that was killed left it: begun once, or only stored.
 fn left(id: &str, task: &str, begun: bool, deadline: f64) -> Vec<WorkerOperation> {
@@ -62,7 +58,7 @@ fn queued_jobs_run_begun_ones_fail_unless_they_may_run_twice_and_late_ones_never
             let id = JobId::parse(id).expect("a name");
             let mut ended = None;
             eventually("the job ends", async || {
-                let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+                let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
                 ended = store.job(&id).expect("it can be read").filter(|details| details.job.state.is_final());
                 ended.is_some()
             })
@@ -121,7 +117,7 @@ fn a_job_that_was_started_and_whose_task_had_not_begun_runs_after_the_restart() 
             let id = JobId::parse(id).expect("a name");
             let mut ended = None;
             eventually("the job ends", async || {
-                let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+                let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
                 ended = store.job(&id).expect("it can be read").filter(|details| details.job.state.is_final());
                 ended.is_some()
             })
@@ -140,11 +136,9 @@ fn a_job_that_was_long_on_its_way_does_not_start_after_its_time_although_its_cli
     runtime().block_on(async {
         let mut fabric = Fabric::start();
         fabric.worker_with("w1", 1).await;
-        let client = fabric.client("c").await;
-        let mut busy = spec("slow");
-        busy.timeout = BUSY;
-        let busy = client.submit(busy).await.expect("taken");
-        eventually("it is stored", async || fabric.stored_jobs("w1").await == 1).await;
+        let (client, other) = (fabric.client("c").await, fabric.client("other").await);
+        let mut busy = other.submit(spec("slow")).await.expect("taken");
+        slow_begins(&mut busy, 1).await;
         // Its broker is away for much of the time that its caller waits.
         fabric.stop_broker().await;
         let mut late = spec("ok");
@@ -156,9 +150,16 @@ fn a_job_that_was_long_on_its_way_does_not_start_after_its_time_although_its_cli
         // Nobody can withdraw it now.
         client.stop().await;
         let path = fabric.database("w1");
+        let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
+        let waiting = store.job(&late).expect("it can be read").expect("a row").job;
+        let left = waiting.deadline - waiting.received;
+        assert!(left <= (TIMEOUT - AWAY).as_secs_f64(), "its time began when its caller's did: {left} s are left");
+        // Its worker has something else to do until its time is over.
+        eventually("its time is over", async || SystemClock::unix() > waiting.deadline).await;
+        busy.cancel("me", None).await.expect("a client");
         let mut ended = None;
         eventually("its turn comes", async || {
-            let mut store = SqliteWorkerStore::open(&path, "now").expect("a store");
+            let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
             ended = store.job(&late).expect("it can be read").filter(|details| details.job.state.is_final());
             ended.is_some()
         })
@@ -171,7 +172,6 @@ fn a_job_that_was_long_on_its_way_does_not_start_after_its_time_although_its_cli
             "{:?}",
             details.job
         );
-        drop(busy);
         fabric.stop().await;
     });
 }

@@ -20,6 +20,9 @@ use serde_json::{Map, Value, json};
 /// Longest that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(90);
 
+/// Jobs that run at once on a worker.
+const CONCURRENT_JOBS: usize = 5;
+
 /// What stands before the number in the events of the task `chatter`.
 pub const EVENT: &str = "event ";
 
@@ -155,15 +158,20 @@ impl Fabric {
     }
 
     pub async fn worker(&mut self, name: &str) {
-        self.worker_with(name, 5).await;
+        self.worker_changed(name, |_| {}).await;
     }
 
     pub async fn worker_with(&mut self, name: &str, max_concurrent_jobs: usize) {
+        self.worker_changed(name, |options| options.config.max_concurrent_jobs = max_concurrent_jobs).await;
+    }
+
+    /// A worker that is not as the others.
+    pub async fn worker_changed(&mut self, name: &str, change: impl FnOnce(&mut WorkerOptions)) {
         let mut config =
             WorkerConfig::new(Identity::parse(name).expect("a name"), ServiceName::parse("s").expect("a name"));
-        config.max_concurrent_jobs = max_concurrent_jobs;
+        config.max_concurrent_jobs = CONCURRENT_JOBS;
         let path = self.database(name);
-        let options = WorkerOptions {
+        let mut options = WorkerOptions {
             config,
             link: self.dealer(name),
             store: Box::new(move || Ok(Box::new(SqliteWorkerStore::open(&path, "now")?))),
@@ -178,6 +186,7 @@ impl Fabric {
             logs: Arc::new(|_| Ok(Vec::new())),
             begun_file: Some(self.database(name).with_extension("begun")),
         };
+        change(&mut options);
         let worker = WorkerHandle::start(options).expect("a worker");
         self.workers.insert(name.to_owned(), worker);
         eventually("the worker is registered", async || self.is_registered(name).await).await;
@@ -221,19 +230,19 @@ impl Fabric {
 
     pub fn stored_states(&self, client: &str) -> BTreeMap<norfab_jobs::ClientState, u64> {
         use norfab_jobs::ClientStore;
-        let mut store = SqliteClientStore::open(&self.database(client), "now").expect("a store");
+        let mut store = SqliteClientStore::open_beside(&self.database(client)).expect("a store");
         store.statistics().expect("statistics").jobs_by_state
     }
 
     pub async fn stored_jobs(&self, worker: &str) -> u64 {
         use norfab_jobs::WorkerStore;
-        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        let mut store = SqliteWorkerStore::open_beside(&self.database(worker)).expect("a store");
         store.statistics().expect("statistics").total_jobs()
     }
 
     pub async fn stored_state(&self, worker: &str, job: &norfab_protocol::JobId) -> Option<norfab_jobs::WorkerState> {
         use norfab_jobs::WorkerStore;
-        let mut store = SqliteWorkerStore::open(&self.database(worker), "now").expect("a store");
+        let mut store = SqliteWorkerStore::open_beside(&self.database(worker)).expect("a store");
         store.job(job).expect("it can be read").map(|details| details.job.state)
     }
 

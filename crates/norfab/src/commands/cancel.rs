@@ -77,6 +77,9 @@ fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails),
     Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
 }
 
+/// What is told of a worker when the client's patience has ended and the command goes on waiting.
+const NOT_YET: &str = "has not confirmed it yet and is waited for";
+
 /// How it stands with a cancellation that not every worker has confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
@@ -148,6 +151,7 @@ async fn confirmed(
         });
         cancelled.missing = lost.collect();
     }
+    let mut told = false;
     loop {
         let details = client.job(id.clone()).await.map_err(Failure::failed)?;
         // A database that has no answer now may have one later.
@@ -162,6 +166,12 @@ async fn confirmed(
                 return Ok(());
             }
             Ok(None) => return Ok(()),
+            Ok(Some(_)) if !told => {
+                told = true;
+                for (worker, _) in cancelled.missing.iter().filter(|(_, lost)| *lost != Lost::Cancelled) {
+                    printer::warning(&format!("worker {worker} {NOT_YET}"));
+                }
+            }
             Ok(Some(_)) | Err(_) => {}
         }
         tokio::time::sleep(WATCH_INTERVAL).await;

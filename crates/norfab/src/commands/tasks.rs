@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use norfab_fabric::client::{ClientHandle, JobSpec};
 use norfab_protocol::TaskName;
-use norfab_protocol::broker::MANAGEMENT_SERVICE;
+use norfab_protocol::broker::{EVERY_SERVICE, MANAGEMENT_SERVICE};
 use norfab_protocol::target::Target;
 use serde_json::{Map, Value, json};
 
@@ -16,9 +16,6 @@ use crate::printer::{self, printable};
 
 /// Services or workers that an error names; more are counted.
 const NAMED_MAX: usize = 10;
-
-/// The service that all workers are of.
-const ALL_SERVICES: &str = "all";
 
 /// Without `waits`, whoever is not registered now is not waited for.
 pub async fn run(
@@ -75,7 +72,7 @@ async fn registered(client: &ClientHandle, service: &str, target: &Target) -> Re
     let listed = ask_broker(client, MANAGEMENT_SERVICE, "show_workers", Map::new(), ANSWER_PATIENCE).await?;
     let rows = workers::rows(listed)?;
     let of = |key: &str, row: &Value| row[key].as_str().unwrap_or_default().to_owned();
-    let is_of_service = |row: &&Value| service == ALL_SERVICES || row["service"] == service;
+    let is_of_service = |row: &&Value| service == EVERY_SERVICE || row["service"] == service;
     let there: BTreeSet<String> = rows.iter().filter(is_of_service).map(|row| of("name", row)).collect();
     let waiting = "--wait-for-workers waits for who is to come";
     if there.is_empty() {

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_protocol::client::CANCEL_PATIENCE;
 use rustix::process::{Pid, Signal, test_kill_process};
 use serde_json::json;
 
@@ -154,8 +153,8 @@ fn a_worker_that_confirms_late_is_waited_for_as_long_as_the_caller_wants() {
     let id = long_job(&lab);
     worker.signal(Signal::STOP);
     let cancel = lab.spawn(&["cancel", &id, "--wait", "50s", "--json"]);
-    // Longer than a client waits that is told nothing of that.
-    std::thread::sleep(CANCEL_PATIENCE + Duration::from_secs(2));
+    // The client's own patience has ended then.
+    cancel.told_on_stderr("warning: worker filesharing-worker-1 has not confirmed it yet and is waited for");
     worker.signal(Signal::CONT);
     let ended = cancel.end();
     assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
