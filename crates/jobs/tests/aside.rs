@@ -305,3 +305,42 @@ fn many_large_results_at_once_are_all_stored_in_their_order() {
     }
     assert_eq!(writer.statistics().stored, 80);
 }
+
+/// Is busy for so many times, or as long as nobody says otherwise, and tells when it was asked.
+struct Busy {
+    times: usize,
+    asked: Sender<Instant>,
+    go: Receiver<()>,
+}
+
+impl Interference for Busy {
+    fn store_ahead(&mut self, _operation: &WorkerOperation) -> Option<Ahead> {
+        // At the end of a test nobody listens any more.
+        self.asked.send(Instant::now()).ok();
+        // The first time, until the test says so.
+        self.go.recv().ok();
+        let is_busy = self.times > 0;
+        self.times -= usize::from(is_busy);
+        is_busy.then_some(Ahead::Busy)
+    }
+}
+
+#[test]
+fn a_store_that_is_busy_is_not_asked_more_often_because_a_query_waits_for_it() {
+    const TIMES: usize = 100;
+    let (asked, when) = channel();
+    let (go, gate) = sync_channel(0);
+    let busy = Busy { times: TIMES, asked, go: gate };
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(busy))));
+    writer.try_submit(vec![(worker_insert(1), None), (large_finish(1), Some(1))]).expect("space");
+    let first = when.recv_timeout(PATIENCE).expect("it is asked");
+    let answer = writer.try_ask(|store| store.statistics().expect("statistics").total_jobs()).expect("room");
+    drop(go);
+    assert_eq!(answer.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let times: Vec<_> = when.try_iter().collect();
+    assert_eq!(times.len(), TIMES);
+    // A millisecond lies between two of them.
+    let took = times[TIMES - 1] - first;
+    assert!(took >= Duration::from_millis(TIMES as u64 / 2), "{took:?}");
+}

@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::aside::{Aside, Released};
-use super::{
-    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, Counters, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME,
-    Shared, Wants,
-};
+use super::queue::{Counters, Shared, Wants};
+use super::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME};
 use crate::error::{OperationError, StoreError};
 use crate::store::{Ahead, Operation, Outcome, Store};
 
