@@ -119,9 +119,9 @@ pub struct WriterStatistics {
     pub failed: u64,
     /// Times that tidying up failed: the log of the database grows until it succeeds.
     pub tidy_failures: u64,
-    /// Operations that wait now.
+    /// Operations that wait now, with those of large results.
     pub queued_operations: u64,
-    /// Bytes that wait now.
+    /// Bytes that wait now, with those of large results: up to [`QUEUE_BYTES_MAX`] in the queue, and as many of large results.
     pub queued_bytes: u64,
 }
 
@@ -202,9 +202,7 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         if queue.closed {
             return Err(SubmitError::Closed(operations));
         }
-        let fits =
-            queue.operations.len() + operations.len() <= QUEUE_OPERATIONS_MAX && queue.bytes + bytes <= QUEUE_BYTES_MAX;
-        if !fits && !queue.operations.is_empty() {
+        if !queue.has_room(operations.len(), bytes) {
             return Err(SubmitError::Full(operations));
         }
         queue.bytes += bytes;
@@ -284,7 +282,8 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         let counters = &self.shared.counters;
         let (queued_operations, queued_bytes) = {
             let queue = self.shared.lock();
-            (queue.operations.len() as u64, queue.bytes as u64)
+            let operations = queue.operations.len() + queue.aside.operations;
+            (operations as u64, (queue.bytes + queue.aside.bytes) as u64)
         };
         WriterStatistics {
             commits: counters.commits.load(Ordering::Relaxed),

@@ -344,3 +344,49 @@ fn a_store_that_is_busy_is_not_asked_more_often_because_a_query_waits_for_it() {
     let took = times[TIMES - 1] - first;
     assert!(took >= Duration::from_millis(TIMES as u64 / 2), "{took:?}");
 }
+
+#[test]
+fn large_results_beyond_what_goes_aside_hold_up_no_other_job_and_fill_the_queue() {
+    let (asked, when) = channel();
+    let (go, gate) = sync_channel(0);
+    let busy = Busy { times: 2, asked, go: gate };
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(busy))));
+    // It goes before the writer does, which waits for its thread.
+    let go = go;
+    let next_confirmed = || {
+        let Confirmation { token, outcome } = confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+        assert_eq!(outcome, Ok(()), "{token}");
+        token
+    };
+    let submit = |operation, token| writer.try_submit(vec![(operation, Some(token))]);
+    writer.try_submit((1..=5).map(|number| (worker_insert(number), Some(number))).collect()).expect("space");
+    assert_eq!([1, 2, 3, 4, 5].map(|_| next_confirmed()), [1, 2, 3, 4, 5]);
+    const EACH: usize = 40 << 20;
+    let payload = bytes::Bytes::from(large(EACH));
+    let finish = |number| {
+        let (id, payload) = (id(number), payload.clone());
+        WorkerOperation::Finish { id, state: WorkerState::Completed, at: NOW, payload }
+    };
+    // Three of them are more than goes aside, and a fourth more than waits beside that.
+    submit(finish(1), 11).expect("space");
+    when.recv_timeout(PATIENCE).expect("it is asked");
+    for number in [2, 3] {
+        submit(finish(number), 10 + number).expect("space");
+        submit(worker_event(number, "behind"), 20 + number).expect("space");
+        submit(worker_event(5, "news"), number).expect("space");
+        go.send(()).expect("the thread waits");
+        assert_eq!(next_confirmed(), number, "it waits for none of them");
+        when.recv_timeout(PATIENCE).expect("it is asked");
+    }
+    let statistics = writer.statistics();
+    assert_eq!(statistics.queued_operations, 5);
+    assert!(statistics.queued_bytes > 3 * EACH as u64, "{statistics:?}");
+    let refused = submit(finish(4), 14).expect_err("there is no room");
+    submit(worker_event(5, "news"), 5).expect("there is some");
+    drop(go);
+    let confirmed: Vec<_> = (0..6).map(|_| next_confirmed()).filter(|token| *token != 5).collect();
+    assert_eq!(confirmed, [11, 12, 22, 13, 23]);
+    assert_eq!(writer.statistics().queued_bytes, 0);
+    writer.try_submit(refused.into_operations()).expect("there is room again");
+    assert_eq!(next_confirmed(), 14);
+}

@@ -7,13 +7,24 @@ use norfab_protocol::name::JobId;
 use super::{QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX};
 use crate::store::Operation;
 
-/// Large operations, which are stored one after the other, and the later ones about their jobs, in the order of submission. As many
-/// as wait in the queue; beyond that all waits there.
+/// Large operations, which are stored one after the other, and the later ones about their jobs, in the order of submission. There is
+/// room for as many as wait in the queue. What is beyond that takes room in the queue, which takes nothing more when it is full: what is about other jobs
+/// passes all the same.
 pub(super) struct Aside<One, Token> {
     operations: VecDeque<Waiting<One, Token>>,
     bytes: usize,
     /// How many of them each job has.
     jobs: HashMap<JobId, usize>,
+}
+
+/// How much is aside.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Load {
+    pub(super) operations: usize,
+    pub(super) bytes: usize,
+    /// How much of it takes room in the queue.
+    pub(super) operations_beyond: usize,
+    pub(super) bytes_beyond: usize,
 }
 
 struct Waiting<One, Token> {
@@ -40,10 +51,16 @@ impl<One: Operation, Token> Aside<One, Token> {
         operation.is_large() || self.jobs.contains_key(operation.job())
     }
 
-    /// Whether there is room for it. A single larger one is taken when there is no other.
-    pub(super) fn has_room(&self, operation: &One) -> bool {
-        let fits = self.operations.len() < QUEUE_OPERATIONS_MAX && self.bytes + operation.bytes() <= QUEUE_BYTES_MAX;
-        fits || self.is_empty()
+    /// How much is here.
+    pub(super) fn load(&self) -> Load {
+        // A single larger one leaves the queue to others.
+        let bytes_max = QUEUE_BYTES_MAX.max(self.front().map_or(0, Operation::bytes));
+        Load {
+            operations: self.operations.len(),
+            bytes: self.bytes,
+            operations_beyond: self.operations.len().saturating_sub(QUEUE_OPERATIONS_MAX),
+            bytes_beyond: self.bytes.saturating_sub(bytes_max),
+        }
     }
 
     pub(super) fn push(&mut self, number: u64, operation: One, token: Option<Token>) {

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::aside::Aside;
+use super::aside::{Aside, Load};
 use super::{
-    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BUSY_PAUSE, GATHER_OPERATIONS, GATHER_TIME, NEWS_MAX, QUEUE_QUERIES_MAX,
-    QueryError, Submission,
+    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BUSY_PAUSE, GATHER_OPERATIONS, GATHER_TIME, NEWS_MAX, QUEUE_BYTES_MAX,
+    QUEUE_OPERATIONS_MAX, QUEUE_QUERIES_MAX, QueryError, Submission,
 };
 use crate::store::{Operation, Outcome, Store};
 
@@ -43,6 +43,8 @@ pub(super) enum Wants {
 pub(super) struct Queue<S: ?Sized + Store, Token> {
     pub(super) operations: VecDeque<Submission<S, Token>>,
     pub(super) bytes: usize,
+    /// What the thread has aside.
+    pub(super) aside: Load,
     /// Operations that were ever submitted, and those of them that the thread took.
     pub(super) submitted: u64,
     taken: u64,
@@ -71,6 +73,14 @@ impl<S: ?Sized + Store, Token> Queue<S, Token> {
             (false, true) => Err(QueryError::Full),
             (false, false) => Ok(()),
         }
+    }
+
+    /// Whether there is room for so many operations and bytes more. A single larger submission is taken when nothing else waits.
+    pub(super) fn has_room(&self, operations: usize, bytes: usize) -> bool {
+        let (operations_waiting, bytes_waiting) =
+            (self.operations.len() + self.aside.operations_beyond, self.bytes + self.aside.bytes_beyond);
+        let fits = operations_waiting + operations <= QUEUE_OPERATIONS_MAX && bytes_waiting + bytes <= QUEUE_BYTES_MAX;
+        fits || (operations_waiting == 0 && bytes_waiting == 0)
     }
 
     /// Whether what waits is to be done at once.
@@ -127,6 +137,7 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
             queue: Mutex::new(Queue {
                 operations: VecDeque::new(),
                 bytes: 0,
+                aside: Load::default(),
                 submitted: 0,
                 taken: 0,
                 queries: VecDeque::new(),
@@ -228,16 +239,10 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
         let mut batch = Batch { operations: Vec::new(), tokens: Vec::new(), queries: VecDeque::new() };
         let mut bytes = 0;
         while batch.operations.len() < BATCH_OPERATIONS_MAX && bytes < BATCH_BYTES_MAX {
-            let Some((operation, _)) = queue.operations.front() else {
-                break;
-            };
-            let goes_aside = aside.concerns(operation);
-            if goes_aside && !aside.has_room(operation) {
-                break;
-            }
             let Some((operation, token)) = queue.operations.pop_front() else {
                 break;
             };
+            let goes_aside = aside.concerns(&operation);
             queue.bytes -= operation.bytes();
             queue.awaited -= usize::from(token.is_some());
             queue.taken += 1;
@@ -249,6 +254,7 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
                 batch.tokens.push(token);
             }
         }
+        queue.aside = aside.load();
         // Queries see what was submitted before them, so they wait until all of that was taken. What came after them does not
         // hold them up.
         let taken = queue.taken;
@@ -279,6 +285,7 @@ impl<S: ?Sized + Store, Token> Drop for EndOfThread<S, Token> {
         let mut queue = self.0.lock();
         queue.closed = true;
         queue.bytes = 0;
+        queue.aside = Load::default();
         let dropped = (std::mem::take(&mut queue.operations), std::mem::take(&mut queue.queries));
         drop(queue);
         // Tokens and queries are not ours: what their end does must not run under the lock.

@@ -213,6 +213,8 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
             tidies_next = true;
             if let Some((outcomes, tokens)) = writing.store_aside(&mut aside) {
                 written = true;
+                // Whoever hears of it finds room.
+                shared.lock().aside = aside.load();
                 shared.tell(writing.store.take_news());
                 let confirmations = writing.confirmations(outcomes, tokens);
                 if !confirmations.is_empty() {
