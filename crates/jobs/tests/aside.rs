@@ -152,7 +152,11 @@ fn what_is_about_the_job_of_a_large_result_stays_behind_it() {
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [21, 31]);
     stepped.until_applied();
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed(), stepped.next_confirmed()], [11, 12, 13]);
-    assert_eq!(stepped.next_step(), "part", "of the second one");
+    assert_eq!(
+        [stepped.next_step(), stepped.next_step()],
+        ["apply", "part"],
+        "what was behind it, then of the second one"
+    );
     stepped.until_applied();
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [22, 23]);
     stepped.writer.close();
@@ -389,4 +393,61 @@ fn large_results_beyond_what_goes_aside_hold_up_no_other_job_and_fill_the_queue(
     assert_eq!(writer.statistics().queued_bytes, 0);
     writer.try_submit(refused.into_operations()).expect("there is room again");
     assert_eq!(next_confirmed(), 14);
+}
+
+/// Tells what is applied: whether that is a new job, and how many bytes. It waits with what is more than a part of a result
+/// until the test lets it.
+struct Batches {
+    told: Sender<(bool, usize)>,
+    go: Receiver<()>,
+}
+
+impl Interference for Batches {
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<(), StoreError> {
+        let bytes = operations.iter().map(Operation::bytes).sum();
+        let begins = operations.iter().any(Operation::begins_a_job);
+        self.told.send((begins, bytes)).expect("the test listens");
+        if bytes > LARGE_BYTES {
+            self.go.recv().ok();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_waited_for_a_large_result_is_stored_in_batches_and_others_go_between_them() {
+    use norfab_jobs::writer::BATCH_BYTES_MAX;
+    const BEHIND: usize = 20;
+    let (told, does) = channel();
+    let (go, gate) = sync_channel(0);
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(Batches { told, go: gate }))));
+    // It goes before the writer does, which waits for its thread.
+    let go = go;
+    let next = || does.recv_timeout(PATIENCE).expect("it does something");
+    writer.try_submit(vec![(worker_insert(1), Some(1))]).expect("space");
+    assert!(next().0);
+    let body = bytes::Bytes::from(large(LARGE_BYTES));
+    let mut operations = vec![(large_finish(1), Some(2))];
+    let event = |token| (WorkerOperation::Event { id: id(1), body: body.clone() }, Some(token));
+    operations.extend((0..BEHIND).map(|number| event(3 + number)));
+    writer.try_submit(operations).expect("space");
+    assert!((BYTES..BYTES + LARGE_BYTES).contains(&next().1), "the result itself");
+    // What comes for its job meanwhile stays behind what waits for it.
+    writer.try_submit(vec![(worker_insert(9), Some(99)), event(3 + BEHIND)]).expect("space");
+    go.send(()).expect("the thread waits");
+    assert!(next().0, "the new job");
+    let mut batches = 0;
+    let mut bytes = 0;
+    while bytes < (BEHIND + 1) * LARGE_BYTES {
+        let (_, of_batch) = next();
+        assert!(of_batch < BATCH_BYTES_MAX + 2 * LARGE_BYTES, "{of_batch} bytes");
+        go.send(()).expect("the thread waits");
+        bytes += of_batch;
+        batches += 1;
+    }
+    assert!(batches > 1);
+    let tokens: Vec<_> =
+        (0..BEHIND + 4).map(|_| confirmed.recv_timeout(PATIENCE).expect("a confirmation").token).collect();
+    let expected: Vec<_> = [1, 2, 99].into_iter().chain(3..4 + BEHIND).collect();
+    assert_eq!(tokens, expected);
 }

@@ -105,10 +105,14 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         outcomes
     }
 
-    /// Stores one part of the large result that is the first aside. When it is whole, or cannot be stored: its operation, and what
-    /// waited for that, with their outcomes.
+    /// Stores some of what was released, or one part of the large result that is the first aside. When that is whole, or cannot be
+    /// stored, it is released with what waited for it: others go between those batches, too. What was stored or refused, with its outcomes.
     fn store_aside(&mut self, aside: &mut Aside<S::Operation, Token>) -> Option<(Vec<Outcome>, Vec<Option<Token>>)> {
         self.busy = false;
+        let (operations, tokens): Released<_, _> = aside.released();
+        if !operations.is_empty() {
+            return Some((self.write(operations, &tokens), tokens));
+        }
         let large = aside.front()?;
         let refused = match self.retry().and_then(|()| self.store.store_ahead(large)) {
             Ok(Ahead::More) => return None,
@@ -119,20 +123,17 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
             Ok(Ahead::Whole) => None,
             Err(error) => Some(error),
         };
-        let (mut operations, tokens): Released<_, _> = aside.release();
-        let mut outcomes = Vec::with_capacity(operations.len());
-        if let Some(error) = refused {
-            self.store.drop_ahead();
-            let behind = operations.split_off(1);
-            outcomes.extend(self.keep(operations, &tokens[..1], &error));
-            operations = behind;
-        }
-        while !operations.is_empty() {
-            let later = operations.split_off(operations.len().min(BATCH_OPERATIONS_MAX));
-            outcomes.extend(self.write(operations, &tokens[outcomes.len()..]));
-            operations = later;
-        }
-        if outcomes.first().is_some_and(Result::is_err) {
+        aside.release();
+        let (operation, token) = aside.next_released()?;
+        let (operations, tokens) = (vec![operation], vec![token]);
+        let outcomes = match refused {
+            None => self.write(operations, &tokens),
+            Some(error) => {
+                self.store.drop_ahead();
+                self.keep(operations, &tokens, &error)
+            }
+        };
+        if outcomes.iter().any(Result::is_err) {
             self.store.drop_ahead();
         }
         Some((outcomes, tokens))
