@@ -22,7 +22,7 @@ const HELD_TURNS: u32 = 8;
 /// rule.
 const TIDY_TURNS: u32 = 8;
 
-/// How soon a store that could not be settled, for want of space, is tried again.
+/// How soon a store that could not be settled, for want of space or because its log is in use, is tried again.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 /// Changes that could not be stored, for want of space or because another process was in the way, and are tried again: they have
@@ -184,7 +184,9 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
         if batch.operations.is_empty() && batch.queries.is_empty() && aside.is_empty() {
             let settled = writing.retry().and_then(|()| writing.store.settle());
             counters.tidy_failures.fetch_add(u64::from(settled.is_err()), Ordering::Relaxed);
-            settle_after = settled.is_err().then_some(SETTLE_RETRY);
+            // A log that is being written back, or read by another process, is cut off later.
+            let is_done = settled.is_ok() && writing.store.is_settled();
+            settle_after = (!is_done).then_some(SETTLE_RETRY);
         }
         let mut written = !batch.operations.is_empty();
         if written {
