@@ -59,7 +59,8 @@ impl<One: Operation, Token> Held<One, Token> {
 }
 
 impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
-    /// Stores what is held, in its order. Errors: why it cannot be, and all that is left stays.
+    /// Stores what is held, in its order, large results in one step each: they are rare here, and what is held of their jobs stays in its
+    /// order by that. Errors: why it cannot be, and all that is left stays.
     fn retry(&mut self) -> Result<(), StoreError> {
         while !self.held.operations.is_empty() {
             let count = self.held.batch();
