@@ -52,6 +52,10 @@ const ROW_BYTES: u64 = 400;
 /// By how much less is tried at once where there is no space for more.
 const LESS_DIVISOR: u64 = 8;
 
+/// Steps in which free pages are given back at most after one pruning: each may wait for the disk several times, and no job is stored
+/// meanwhile.
+const SHRINK_STEPS_MAX: usize = 64;
+
 /// Free pages are given back to the file system when they are more than one in so many: fewer are soon used again.
 const FREE_PAGES_DIVISOR: u64 = 8;
 
@@ -271,20 +275,14 @@ impl Database {
         if free <= FREE_PAGES_KEPT || free <= pages / FREE_PAGES_DIVISOR {
             return Ok(());
         }
-        let mut left = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
-        let mut at_once = left;
-        while left > 0 {
-            match self.give_back(at_once.min(left)) {
-                Ok(()) => left = left.saturating_sub(at_once),
-                Err(StoreError::DiskFull { .. }) if at_once > 1 => at_once = (at_once / LESS_DIVISOR).max(1),
-                Err(StoreError::DiskFull { .. }) => break,
-                Err(error) => return Err(error),
-            }
-            if left > 0 {
+        let pages = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
+        step_by_step(pages, |at_once| {
+            let given_back = self.give_back(at_once);
+            if !matches!(given_back, Ok(()) if at_once == pages) {
                 self.write_back()?;
             }
-        }
-        Ok(())
+            given_back
+        })
     }
 
     fn give_back(&self, pages: u64) -> Result<(), StoreError> {
@@ -298,6 +296,28 @@ impl Database {
         };
         vacuum().map_err(|error| self.error(error))
     }
+}
+
+/// Gives pages back, as many at once as there is space for: less after a failure, and more again after a success, which made space.
+/// What [`SHRINK_STEPS_MAX`] steps leave is left to the next pruning.
+fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let (mut left, mut at_once) = (pages, pages);
+    for _ in 0..SHRINK_STEPS_MAX {
+        if left == 0 {
+            break;
+        }
+        at_once = at_once.min(left);
+        match give_back(at_once) {
+            Ok(()) => {
+                left -= at_once;
+                at_once *= 2;
+            }
+            Err(StoreError::DiskFull { .. }) if at_once > 1 => at_once = (at_once / LESS_DIVISOR).max(1),
+            Err(StoreError::DiskFull { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn count(connection: &Connection) -> rusqlite::Result<BTreeMap<String, u64>> {
@@ -352,5 +372,36 @@ fn store_error(path: PathBuf, error: &rusqlite::Error) -> StoreError {
         | rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::IntegralValueOutOfRange(..) => StoreError::Row { path, error: error.to_string() },
         _ => StoreError::Database { path, error: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives pages back where there is space for so many at once, which grows with those that were; how many were, and in how many steps.
+    fn given_back(pages: u64, mut space: u64, grows: bool) -> (u64, usize) {
+        let (mut given, mut steps) = (0, 0);
+        step_by_step(pages, |at_once| {
+            steps += 1;
+            if at_once > space {
+                return Err(StoreError::DiskFull { path: PathBuf::new() });
+            }
+            given += at_once;
+            space += if grows { at_once } else { 0 };
+            Ok(())
+        })
+        .expect("what finds no space stays");
+        (given, steps)
+    }
+
+    #[test]
+    fn pages_are_given_back_in_larger_steps_as_space_grows_and_in_a_bounded_number_of_them() {
+        let (given, steps) = given_back(16_384, 5, true);
+        assert!(given == 16_384 && steps < 32, "{given} in {steps}");
+        let (given, steps) = given_back(16_384, 5, false);
+        assert!(given > 0 && steps == SHRINK_STEPS_MAX, "{given} in {steps}");
+        assert_eq!(given_back(16_384, 16_384, false), (16_384, 1));
+        assert_eq!(given_back(16_384, 0, true).0, 0);
     }
 }

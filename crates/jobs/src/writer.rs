@@ -9,16 +9,16 @@
 //! stays behind it.
 
 mod aside;
+mod queue;
 mod writing;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use self::aside::Aside;
+use self::queue::{EndOfThread, Query, RunQuery, Shared, Wants};
 use crate::client::ClientStore;
 use crate::error::StoreError;
 use crate::sqlite::SetAside;
@@ -119,9 +119,9 @@ pub struct WriterStatistics {
     pub failed: u64,
     /// Times that tidying up failed: the log of the database grows until it succeeds.
     pub tidy_failures: u64,
-    /// Operations that wait now.
+    /// Operations that wait now, with those of large results.
     pub queued_operations: u64,
-    /// Bytes that wait now.
+    /// Bytes that wait now, with those of large results: up to [`QUEUE_BYTES_MAX`] in the queue, and as many of large results.
     pub queued_bytes: u64,
 }
 
@@ -202,9 +202,7 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         if queue.closed {
             return Err(SubmitError::Closed(operations));
         }
-        let fits =
-            queue.operations.len() + operations.len() <= QUEUE_OPERATIONS_MAX && queue.bytes + bytes <= QUEUE_BYTES_MAX;
-        if !fits && !queue.operations.is_empty() {
+        if !queue.has_room(operations.len(), bytes) {
             return Err(SubmitError::Full(operations));
         }
         queue.bytes += bytes;
@@ -284,7 +282,8 @@ impl<S: ?Sized + Store + 'static, Token: Clone + Send + 'static> StoreWriter<S, 
         let counters = &self.shared.counters;
         let (queued_operations, queued_bytes) = {
             let queue = self.shared.lock();
-            (queue.operations.len() as u64, queue.bytes as u64)
+            let operations = queue.operations.len() + queue.aside.operations;
+            (operations as u64, (queue.bytes + queue.aside.bytes) as u64)
         };
         WriterStatistics {
             commits: counters.commits.load(Ordering::Relaxed),
@@ -314,266 +313,5 @@ impl<S: ?Sized + Store, Token> Drop for StoreWriter<S, Token> {
             // A panic of the thread was printed when it happened, and all that waited for it was disconnected.
             drop(thread.join());
         }
-    }
-}
-
-/// Is told whether the store has all changes.
-type RunQuery<S> = Box<dyn FnOnce(&mut S, bool) + Send>;
-
-struct Query<S: ?Sized> {
-    /// The operations that were submitted before it.
-    after: u64,
-    wants: Wants,
-    run: RunQuery<S>,
-}
-
-/// What of what was submitted before it a query wants to see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wants {
-    /// What is there, at once.
-    Whatever,
-    /// All, but for what could not be stored.
-    Order,
-    /// All: it is worth trying once more to store what could not be.
-    All,
-}
-
-struct Queue<S: ?Sized + Store, Token> {
-    operations: VecDeque<Submission<S, Token>>,
-    bytes: usize,
-    /// Operations that were ever submitted, and those of them that the thread took.
-    submitted: u64,
-    taken: u64,
-    queries: VecDeque<Query<S>>,
-    /// Operations with a token among those that wait: somebody waits for them.
-    awaited: usize,
-    /// How the thread sleeps: waking it costs a system call that is not needed otherwise.
-    sleep: Sleep,
-    closed: bool,
-}
-
-/// How the thread sleeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sleep {
-    Awake,
-    /// There is nothing to do.
-    Idle,
-    /// There is something that nobody waits for.
-    Gathering,
-}
-
-impl<S: ?Sized + Store, Token> Queue<S, Token> {
-    fn accepts_query(&self) -> Result<(), QueryError> {
-        match (self.closed, self.queries.len() >= QUEUE_QUERIES_MAX) {
-            (true, _) => Err(QueryError::Closed),
-            (false, true) => Err(QueryError::Full),
-            (false, false) => Ok(()),
-        }
-    }
-
-    /// Whether what waits is to be done at once.
-    fn is_urgent(&self) -> bool {
-        let waits = !self.operations.is_empty();
-        self.awaited > 0
-            || !self.queries.is_empty()
-            || (waits && self.closed)
-            || self.operations.len() >= GATHER_OPERATIONS
-            || self.bytes >= BATCH_BYTES_MAX
-    }
-}
-
-#[derive(Default)]
-struct Counters {
-    commits: AtomicU64,
-    stored: AtomicU64,
-    refused: AtomicU64,
-    failed: AtomicU64,
-    tidy_failures: AtomicU64,
-}
-
-impl Counters {
-    /// Counts a commit.
-    fn count(&self, outcomes: &[Outcome]) {
-        self.commits.fetch_add(1, Ordering::Relaxed);
-        for outcome in outcomes {
-            let counter = if outcome.is_ok() { &self.stored } else { &self.refused };
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-struct Shared<S: ?Sized + Store, Token> {
-    queue: Mutex<Queue<S, Token>>,
-    filled: Condvar,
-    counters: Counters,
-    /// What the owner should tell.
-    news: Mutex<Vec<String>>,
-    has_news: AtomicBool,
-}
-
-impl<S: ?Sized + Store, Token> Shared<S, Token> {
-    fn new() -> Self {
-        Self {
-            queue: Mutex::new(Queue {
-                operations: VecDeque::new(),
-                bytes: 0,
-                submitted: 0,
-                taken: 0,
-                queries: VecDeque::new(),
-                awaited: 0,
-                sleep: Sleep::Awake,
-                closed: false,
-            }),
-            filled: Condvar::new(),
-            counters: Counters::default(),
-            news: Mutex::default(),
-            has_news: AtomicBool::new(false),
-        }
-    }
-
-    fn tell(&self, news: Vec<String>) {
-        if news.is_empty() {
-            return;
-        }
-        let mut told = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < NEWS_MAX {
-            told.extend(news);
-        }
-        self.has_news.store(true, Ordering::Release);
-    }
-
-    /// No code panics while it holds the lock, so a poisoned queue is whole.
-    fn lock(&self) -> MutexGuard<'_, Queue<S, Token>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wake(&self, mut queue: MutexGuard<'_, Queue<S, Token>>) {
-        let wake = match queue.sleep {
-            Sleep::Awake => false,
-            Sleep::Idle => true,
-            Sleep::Gathering => queue.is_urgent(),
-        };
-        if wake {
-            queue.sleep = Sleep::Awake;
-        }
-        drop(queue);
-        if wake {
-            self.filled.notify_one();
-        }
-    }
-
-    /// Whether somebody waits for the thread.
-    fn is_urgent(&self) -> bool {
-        self.lock().is_urgent()
-    }
-
-    /// Sleeps until somebody wakes the thread; `true`: the time is over.
-    fn sleep<'a>(
-        &self,
-        queue: MutexGuard<'a, Queue<S, Token>>,
-        time: Option<Duration>,
-    ) -> (MutexGuard<'a, Queue<S, Token>>, bool) {
-        let (mut queue, timed_out) = match time {
-            None => (self.filled.wait(queue).unwrap_or_else(PoisonError::into_inner), false),
-            Some(time) => {
-                let (queue, timeout) = self.filled.wait_timeout(queue, time).unwrap_or_else(PoisonError::into_inner);
-                (queue, timeout.timed_out())
-            }
-        };
-        queue.sleep = Sleep::Awake;
-        (queue, timed_out)
-    }
-
-    /// Sleeps until there is something to do, which after `settle_after` is an empty batch: time to settle. `None` when there
-    /// never will be anything to do. Large results go aside, with what has to stay behind them, and while some are there it does not
-    /// sleep, but for [`BUSY_PAUSE`] where the store is `busy` with them.
-    fn take(
-        &self,
-        settle_after: Option<Duration>,
-        busy: bool,
-        aside: &mut Aside<S::Operation, Token>,
-    ) -> Option<Batch<S, Token>> {
-        let pause = if busy { Some(BUSY_PAUSE) } else { settle_after };
-        let mut queue = self.lock();
-        while (aside.is_empty() || busy) && !queue.is_urgent() {
-            if queue.operations.is_empty() {
-                if queue.closed && aside.is_empty() {
-                    return None;
-                }
-                queue.sleep = Sleep::Idle;
-                let timed_out;
-                (queue, timed_out) = self.sleep(queue, pause);
-                if timed_out && queue.operations.is_empty() {
-                    break;
-                }
-                continue;
-            }
-            queue.sleep = Sleep::Gathering;
-            let timed_out;
-            (queue, timed_out) = self.sleep(queue, Some(GATHER_TIME));
-            if timed_out {
-                break;
-            }
-        }
-        let mut batch = Batch { operations: Vec::new(), tokens: Vec::new(), queries: VecDeque::new() };
-        let mut bytes = 0;
-        while batch.operations.len() < BATCH_OPERATIONS_MAX && bytes < BATCH_BYTES_MAX {
-            let Some((operation, _)) = queue.operations.front() else {
-                break;
-            };
-            let goes_aside = aside.concerns(operation);
-            if goes_aside && !aside.has_room(operation) {
-                break;
-            }
-            let Some((operation, token)) = queue.operations.pop_front() else {
-                break;
-            };
-            queue.bytes -= operation.bytes();
-            queue.awaited -= usize::from(token.is_some());
-            queue.taken += 1;
-            if goes_aside {
-                aside.push(queue.taken, operation, token);
-            } else {
-                bytes += operation.bytes();
-                batch.operations.push(operation);
-                batch.tokens.push(token);
-            }
-        }
-        // Queries see what was submitted before them, so they wait until all of that was taken. What came after them does not
-        // hold them up.
-        let taken = queue.taken;
-        let is_due = |query: &Query<S>| {
-            query.after <= taken && (query.wants == Wants::Whatever || aside.has_none_up_to(query.after))
-        };
-        if aside.is_empty() {
-            while let Some(query) = queue.queries.pop_front_if(|query| is_due(query)) {
-                batch.queries.push_back(query);
-            }
-        } else {
-            let (due, later) = std::mem::take(&mut queue.queries).into_iter().partition(is_due);
-            (batch.queries, queue.queries) = (due, later);
-        }
-        Some(batch)
-    }
-}
-
-struct Batch<S: ?Sized + Store, Token> {
-    operations: Vec<S::Operation>,
-    tokens: Vec<Option<Token>>,
-    queries: VecDeque<Query<S>>,
-}
-
-/// Marks the queue as closed when the thread ends, for whatever reason, and disconnects all that waits.
-struct EndOfThread<S: ?Sized + Store, Token>(Arc<Shared<S, Token>>);
-
-impl<S: ?Sized + Store, Token> Drop for EndOfThread<S, Token> {
-    fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        queue.closed = true;
-        queue.bytes = 0;
-        let dropped = (std::mem::take(&mut queue.operations), std::mem::take(&mut queue.queries));
-        drop(queue);
-        // Tokens and queries are not ours: what their end does must not run under the lock.
-        drop(dropped);
     }
 }

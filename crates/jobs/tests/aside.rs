@@ -152,7 +152,11 @@ fn what_is_about_the_job_of_a_large_result_stays_behind_it() {
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [21, 31]);
     stepped.until_applied();
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed(), stepped.next_confirmed()], [11, 12, 13]);
-    assert_eq!(stepped.next_step(), "part", "of the second one");
+    assert_eq!(
+        [stepped.next_step(), stepped.next_step()],
+        ["apply", "part"],
+        "what was behind it, then of the second one"
+    );
     stepped.until_applied();
     assert_eq!([stepped.next_confirmed(), stepped.next_confirmed()], [22, 23]);
     stepped.writer.close();
@@ -274,8 +278,18 @@ fn a_reader_that_keeps_the_log_from_being_written_back_keeps_no_large_result() {
     let operation = finish(1, WorkerState::Completed, &large(40 << 20));
     writer.try_submit(vec![(operation, Some(2))]).expect("space");
     assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
-    let log = path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
-    assert!(log > 40 << 20, "{log} bytes");
+    let log = || path.with_file_name("jobs.db-wal").metadata().expect("a log").len();
+    assert!(log() > 40 << 20, "{} bytes", log());
+    // It is not cut off while somebody reads, as often as that is tried, but soon after.
+    std::thread::sleep(3 * norfab_jobs::writer::SETTLE_TIME);
+    assert!(log() > 40 << 20, "{} bytes", log());
+    drop(reader);
+    let deadline = Instant::now() + PATIENCE;
+    while log() > norfab_jobs::sqlite::LOG_BYTES_MAX {
+        assert!(Instant::now() < deadline, "{} bytes", log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop(writer);
 }
 
 #[test]
@@ -304,4 +318,146 @@ fn many_large_results_at_once_are_all_stored_in_their_order() {
         assert_eq!(confirmation, Confirmation { token: number, outcome: Ok(()) });
     }
     assert_eq!(writer.statistics().stored, 80);
+}
+
+/// Is busy for so many times, or as long as nobody says otherwise, and tells when it was asked.
+struct Busy {
+    times: usize,
+    asked: Sender<Instant>,
+    go: Receiver<()>,
+}
+
+impl Interference for Busy {
+    fn store_ahead(&mut self, _operation: &WorkerOperation) -> Option<Ahead> {
+        // At the end of a test nobody listens any more.
+        self.asked.send(Instant::now()).ok();
+        // The first time, until the test says so.
+        self.go.recv().ok();
+        let is_busy = self.times > 0;
+        self.times -= usize::from(is_busy);
+        is_busy.then_some(Ahead::Busy)
+    }
+}
+
+#[test]
+fn a_store_that_is_busy_is_not_asked_more_often_because_a_query_waits_for_it() {
+    const TIMES: usize = 100;
+    let (asked, when) = channel();
+    let (go, gate) = sync_channel(0);
+    let busy = Busy { times: TIMES, asked, go: gate };
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(busy))));
+    writer.try_submit(vec![(worker_insert(1), None), (large_finish(1), Some(1))]).expect("space");
+    let first = when.recv_timeout(PATIENCE).expect("it is asked");
+    let answer = writer.try_ask(|store| store.statistics().expect("statistics").total_jobs()).expect("room");
+    drop(go);
+    assert_eq!(answer.recv_timeout(PATIENCE), Ok(1));
+    assert_eq!(confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome, Ok(()));
+    let times: Vec<_> = when.try_iter().collect();
+    assert_eq!(times.len(), TIMES);
+    // A millisecond lies between two of them.
+    let took = times[TIMES - 1] - first;
+    assert!(took >= Duration::from_millis(TIMES as u64 / 2), "{took:?}");
+}
+
+#[test]
+fn large_results_beyond_what_goes_aside_hold_up_no_other_job_and_fill_the_queue() {
+    let (asked, when) = channel();
+    let (go, gate) = sync_channel(0);
+    let busy = Busy { times: 2, asked, go: gate };
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(busy))));
+    // It goes before the writer does, which waits for its thread.
+    let go = go;
+    let next_confirmed = || {
+        let Confirmation { token, outcome } = confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+        assert_eq!(outcome, Ok(()), "{token}");
+        token
+    };
+    let submit = |operation, token| writer.try_submit(vec![(operation, Some(token))]);
+    writer.try_submit((1..=5).map(|number| (worker_insert(number), Some(number))).collect()).expect("space");
+    assert_eq!([1, 2, 3, 4, 5].map(|_| next_confirmed()), [1, 2, 3, 4, 5]);
+    const EACH: usize = 40 << 20;
+    let payload = bytes::Bytes::from(large(EACH));
+    let finish = |number| {
+        let (id, payload) = (id(number), payload.clone());
+        WorkerOperation::Finish { id, state: WorkerState::Completed, at: NOW, payload }
+    };
+    // Three of them are more than goes aside, and a fourth more than waits beside that.
+    submit(finish(1), 11).expect("space");
+    when.recv_timeout(PATIENCE).expect("it is asked");
+    for number in [2, 3] {
+        submit(finish(number), 10 + number).expect("space");
+        submit(worker_event(number, "behind"), 20 + number).expect("space");
+        submit(worker_event(5, "news"), number).expect("space");
+        go.send(()).expect("the thread waits");
+        assert_eq!(next_confirmed(), number, "it waits for none of them");
+        when.recv_timeout(PATIENCE).expect("it is asked");
+    }
+    let statistics = writer.statistics();
+    assert_eq!(statistics.queued_operations, 5);
+    assert!(statistics.queued_bytes > 3 * EACH as u64, "{statistics:?}");
+    let refused = submit(finish(4), 14).expect_err("there is no room");
+    submit(worker_event(5, "news"), 5).expect("there is some");
+    drop(go);
+    let confirmed: Vec<_> = (0..6).map(|_| next_confirmed()).filter(|token| *token != 5).collect();
+    assert_eq!(confirmed, [11, 12, 22, 13, 23]);
+    assert_eq!(writer.statistics().queued_bytes, 0);
+    writer.try_submit(refused.into_operations()).expect("there is room again");
+    assert_eq!(next_confirmed(), 14);
+}
+
+/// Tells what is applied: whether that is a new job, and how many bytes. It waits with what is more than a part of a result
+/// until the test lets it.
+struct Batches {
+    told: Sender<(bool, usize)>,
+    go: Receiver<()>,
+}
+
+impl Interference for Batches {
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<(), StoreError> {
+        let bytes = operations.iter().map(Operation::bytes).sum();
+        let begins = operations.iter().any(Operation::begins_a_job);
+        self.told.send((begins, bytes)).expect("the test listens");
+        if bytes > LARGE_BYTES {
+            self.go.recv().ok();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn what_waited_for_a_large_result_is_stored_in_batches_and_others_go_between_them() {
+    use norfab_jobs::writer::BATCH_BYTES_MAX;
+    const BEHIND: usize = 20;
+    let (told, does) = channel();
+    let (go, gate) = sync_channel(0);
+    let (writer, confirmed) = spawned(move || Ok(Box::new(TestWorkerStore::new(Batches { told, go: gate }))));
+    // It goes before the writer does, which waits for its thread.
+    let go = go;
+    let next = || does.recv_timeout(PATIENCE).expect("it does something");
+    writer.try_submit(vec![(worker_insert(1), Some(1))]).expect("space");
+    assert!(next().0);
+    let body = bytes::Bytes::from(large(LARGE_BYTES));
+    let mut operations = vec![(large_finish(1), Some(2))];
+    let event = |token| (WorkerOperation::Event { id: id(1), body: body.clone() }, Some(token));
+    operations.extend((0..BEHIND).map(|number| event(3 + number)));
+    writer.try_submit(operations).expect("space");
+    assert!((BYTES..BYTES + LARGE_BYTES).contains(&next().1), "the result itself");
+    // What comes for its job meanwhile stays behind what waits for it.
+    writer.try_submit(vec![(worker_insert(9), Some(99)), event(3 + BEHIND)]).expect("space");
+    go.send(()).expect("the thread waits");
+    assert!(next().0, "the new job");
+    let mut batches = 0;
+    let mut bytes = 0;
+    while bytes < (BEHIND + 1) * LARGE_BYTES {
+        let (_, of_batch) = next();
+        assert!(of_batch < BATCH_BYTES_MAX + 2 * LARGE_BYTES, "{of_batch} bytes");
+        go.send(()).expect("the thread waits");
+        bytes += of_batch;
+        batches += 1;
+    }
+    assert!(batches > 1);
+    let tokens: Vec<_> =
+        (0..BEHIND + 4).map(|_| confirmed.recv_timeout(PATIENCE).expect("a confirmation").token).collect();
+    let expected: Vec<_> = [1, 2, 99].into_iter().chain(3..4 + BEHIND).collect();
+    assert_eq!(tokens, expected);
 }

@@ -272,3 +272,28 @@ fn a_database_that_is_removed_between_two_parts_is_begun_anew_with_the_whole_res
     let results = store.job(&id(1)).expect("a query").expect("a job").results;
     assert!(results.len() == 2 && results.iter().all(|(_, payload)| *payload == large(BYTES)));
 }
+
+#[test]
+fn a_result_whose_parts_another_process_took_for_left_behind_is_stored_whole() {
+    for parts_before in [2, usize::MAX] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.db");
+        let first = worker(&path);
+        let mut second = worker(&path);
+        second.apply(&[worker_insert(1), state(1, WorkerState::Started, 1.0)]).expect("a batch");
+        for _ in 0..parts_before {
+            if second.store_ahead(&large_finish(1)).expect("space") == Ahead::Whole {
+                break;
+            }
+        }
+        // The first one, which held the journal, ends, and a third one takes over.
+        drop(first);
+        let third = worker(&path);
+        assert_eq!((rows(&path, "part"), rows(&path, "storing")), (0, 0));
+        while parts_before == 2 && second.store_ahead(&large_finish(1)).expect("space") != Ahead::Whole {}
+        assert_eq!(second.apply(&[large_finish(1)]), Ok(vec![Ok(())]));
+        assert!(second.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
+        assert_eq!(rows(&path, "part"), BYTES.div_ceil(512 << 10) as i64, "of the whole result, and no others");
+        drop(third);
+    }
+}

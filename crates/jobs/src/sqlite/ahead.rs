@@ -197,9 +197,24 @@ pub(super) fn write(
     payload.chunks(PART_BYTES).try_for_each(|part| insert(connection, job, value, part))
 }
 
-/// What was stored ahead of an operation about a job with this number, if all of it is there.
-pub(super) fn of<'a>(ahead: Option<&'a Parts>, id: &JobId, job: i64, brought: &Brought<'_>) -> Option<&'a Parts> {
-    ahead.filter(|ahead| ahead.is_of(id, brought) && ahead.job == job && ahead.stored == ahead.bytes)
+/// What was stored ahead of an operation about a job with this number, if all of it is there. It is not where another process took it
+/// for left behind, and removed what there was: then the rest of it goes, too.
+pub(super) fn of<'a>(
+    connection: &Connection,
+    ahead: Option<&'a Parts>,
+    id: &JobId,
+    job: i64,
+    brought: &Brought<'_>,
+) -> rusqlite::Result<Option<&'a Parts>> {
+    let is_whole = |ahead: &&Parts| ahead.is_of(id, brought) && ahead.job == job && ahead.stored == ahead.bytes;
+    let Some(ahead) = ahead.filter(is_whole) else { return Ok(None) };
+    let mut storing = connection.prepare_cached("SELECT 1 FROM storing WHERE job = ?1 AND value = ?2")?;
+    if storing.exists([job, ahead.value])? {
+        return Ok(Some(ahead));
+    }
+    remove(connection, (job, ahead.value))?;
+    ahead.used.set(true);
+    Ok(None)
 }
 
 /// Puts a large result together. `column` is that of its length, for errors.

@@ -250,7 +250,7 @@ impl Schema for ClientJobs {
             }
             ClientOperation::Result { id, worker, payload } => {
                 let is_large = payload.len() > LARGE_BYTES;
-                let ahead = ahead::of(ahead, id, number, &Brought { worker: Some(worker), payload });
+                let ahead = ahead::of(connection, ahead, id, number, &Brought { worker: Some(worker), payload })?;
                 let value = if is_large { Some(ahead::value(connection, number, ahead)?) } else { None };
                 let bytes = value.map(|_| signed(payload.len() as u64));
                 let data = if is_large { &[][..] } else { payload };

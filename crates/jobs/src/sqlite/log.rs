@@ -32,9 +32,11 @@ const LOG_AHEAD_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
 impl Database {
     /// Writes the log back when it has grown; beside this thread, if that is wanted or the log is long because it was.
     pub(super) fn tidy(&mut self, beside: bool) -> Result<(), StoreError> {
+        // Its thread is joined also where nothing is left to do.
+        let is_written_back_beside = self.is_written_back_beside();
         let pages = self.pages_to_write_back();
         if pages < CHECKPOINT_PAGES
-            || self.is_written_back_beside()
+            || is_written_back_beside
             || ((beside || self.is_long_for_large) && self.write_back_beside())
         {
             return Ok(());

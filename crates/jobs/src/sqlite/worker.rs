@@ -251,7 +251,7 @@ impl Schema for WorkerJobs {
             WorkerOperation::Finish { id, payload, .. } => {
                 write_course(connection, number, &row.course)?;
                 if payload.len() > LARGE_BYTES {
-                    let ahead = ahead::of(ahead, id, number, &Brought { worker: None, payload });
+                    let ahead = ahead::of(connection, ahead, id, number, &Brought { worker: None, payload })?;
                     let value = ahead::value(connection, number, ahead)?;
                     connection
                         .prepare_cached(

@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::aside::{Aside, Released};
-use super::{
-    BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, Counters, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME,
-    Shared, Wants,
-};
+use super::queue::{Counters, Shared, Wants};
+use super::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, Confirmation, QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX, SETTLE_TIME};
 use crate::error::{OperationError, StoreError};
 use crate::store::{Ahead, Operation, Outcome, Store};
 
@@ -24,7 +22,7 @@ const HELD_TURNS: u32 = 8;
 /// rule.
 const TIDY_TURNS: u32 = 8;
 
-/// How soon a store that could not be settled, for want of space, is tried again.
+/// How soon a store that could not be settled, for want of space or because its log is in use, is tried again.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);
 
 /// Changes that could not be stored, for want of space or because another process was in the way, and are tried again: they have
@@ -61,7 +59,8 @@ impl<One: Operation, Token> Held<One, Token> {
 }
 
 impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
-    /// Stores what is held, in its order. Errors: why it cannot be, and all that is left stays.
+    /// Stores what is held, in its order, large results in one step each: they are rare here, and what is held of their jobs stays in its
+    /// order by that. Errors: why it cannot be, and all that is left stays.
     fn retry(&mut self) -> Result<(), StoreError> {
         while !self.held.operations.is_empty() {
             let count = self.held.batch();
@@ -107,10 +106,14 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         outcomes
     }
 
-    /// Stores one part of the large result that is the first aside. When it is whole, or cannot be stored: its operation, and what
-    /// waited for that, with their outcomes.
+    /// Stores some of what was released, or one part of the large result that is the first aside. When that is whole, or cannot be
+    /// stored, it is released with what waited for it: others go between those batches, too. What was stored or refused, with its outcomes.
     fn store_aside(&mut self, aside: &mut Aside<S::Operation, Token>) -> Option<(Vec<Outcome>, Vec<Option<Token>>)> {
         self.busy = false;
+        let (operations, tokens): Released<_, _> = aside.released();
+        if !operations.is_empty() {
+            return Some((self.write(operations, &tokens), tokens));
+        }
         let large = aside.front()?;
         let refused = match self.retry().and_then(|()| self.store.store_ahead(large)) {
             Ok(Ahead::More) => return None,
@@ -121,20 +124,17 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
             Ok(Ahead::Whole) => None,
             Err(error) => Some(error),
         };
-        let (mut operations, tokens): Released<_, _> = aside.release();
-        let mut outcomes = Vec::with_capacity(operations.len());
-        if let Some(error) = refused {
-            self.store.drop_ahead();
-            let behind = operations.split_off(1);
-            outcomes.extend(self.keep(operations, &tokens[..1], &error));
-            operations = behind;
-        }
-        while !operations.is_empty() {
-            let later = operations.split_off(operations.len().min(BATCH_OPERATIONS_MAX));
-            outcomes.extend(self.write(operations, &tokens[outcomes.len()..]));
-            operations = later;
-        }
-        if outcomes.first().is_some_and(Result::is_err) {
+        aside.release();
+        let (operation, token) = aside.next_released()?;
+        let (operations, tokens) = (vec![operation], vec![token]);
+        let outcomes = match refused {
+            None => self.write(operations, &tokens),
+            Some(error) => {
+                self.store.drop_ahead();
+                self.keep(operations, &tokens, &error)
+            }
+        };
+        if outcomes.iter().any(Result::is_err) {
             self.store.drop_ahead();
         }
         Some((outcomes, tokens))
@@ -185,7 +185,9 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
         if batch.operations.is_empty() && batch.queries.is_empty() && aside.is_empty() {
             let settled = writing.retry().and_then(|()| writing.store.settle());
             counters.tidy_failures.fetch_add(u64::from(settled.is_err()), Ordering::Relaxed);
-            settle_after = settled.is_err().then_some(SETTLE_RETRY);
+            // A log that is being written back, or read by another process, is cut off later.
+            let is_done = settled.is_ok() && writing.store.is_settled();
+            settle_after = (!is_done).then_some(SETTLE_RETRY);
         }
         let mut written = !batch.operations.is_empty();
         if written {
@@ -215,6 +217,8 @@ pub(super) fn run<S: ?Sized + Store, Token: Clone>(
             tidies_next = true;
             if let Some((outcomes, tokens)) = writing.store_aside(&mut aside) {
                 written = true;
+                // Whoever hears of it finds room.
+                shared.lock().aside = aside.load();
                 shared.tell(writing.store.take_news());
                 let confirmations = writing.confirmations(outcomes, tokens);
                 if !confirmations.is_empty() {
