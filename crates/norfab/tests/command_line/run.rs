@@ -1,6 +1,6 @@
 //! `norfab run`.
 
-use insta::assert_snapshot;
+use insta::{allow_duplicates, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -293,6 +293,22 @@ fn errors_and_messages_of_results_that_did_not_fail_are_told_and_steer_no_termin
 fn a_full_disk_is_no_success() {
     let (lab, _up) = Lab::up();
     for arguments in [
+#[test]
+fn a_client_cannot_have_the_name_of_a_worker_that_runs_here() {
+    let (lab, up) = Lab::up();
+    for command in [&["workers"][..], &["run", "filesharing", "echo"], &["health"]] {
+        let taken = lab.run(&[command, &["--name", "filesharing-worker-1"]].concat());
+        assert_eq!(taken.code, Some(5), "{taken:?}");
+        allow_duplicates! { assert_snapshot!(taken.stderr, @"error: client name 'filesharing-worker-1' is the name of a worker that runs here: give another --name") }
+    }
+    assert_eq!(lab.run(&["run", "filesharing", "echo", "-q"]).code, Some(0));
+    // What is stored under the name can be looked at.
+    assert_eq!(lab.run(&["jobs", "--name", "filesharing-worker-1", "--offline"]).code, Some(0));
+    assert_eq!(up.stop(Signal::TERM).code, Some(0));
+    let _broker = lab.start(&["broker"]);
+    assert_eq!(lab.run(&["workers", "--name", "filesharing-worker-1"]).code, Some(0));
+}
+
         &["run", "filesharing", "echo", "-q"][..],
         &["workers"],
         &["workers", "--json"],
