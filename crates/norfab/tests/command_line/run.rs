@@ -210,6 +210,11 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
 
     interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it, 'norfab cancel [id]' cancels it
     ");
+    let quiet = lab.run(&["run", "asking", "events", "count:=5", "--events", "json", "-q"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    let quiet = lab.run(&["run", "asking", "events", "count=x", "--events", "json", "-q"]);
+    let error: Value = serde_json::from_str(&quiet.stderr).unwrap_or_else(|error| panic!("{error}: {quiet:?}"));
+    assert_eq!((quiet.code, &error["level"]), (Some(1), &json!("ERROR")));
     let id = ended.stderr.split_whitespace().find(|word| word.len() == 32).expect("an id").to_owned();
     let unfinished = lab.run(&["jobs", &id, "--wait", "1s"]);
     assert_eq!(unfinished.code, Some(4), "{unfinished:?}");

@@ -121,7 +121,7 @@ impl Follower {
                     EventType::ResultReady => true,
                     EventType::Progress | EventType::InputResponse => false,
                 };
-                if !shown_otherwise || self.voice == Voice::Json {
+                if !shown_otherwise || self.voice.is_json() {
                     self.beside_prompt(|voice| voice.event(&event, &body));
                 }
             }
@@ -244,7 +244,7 @@ impl Follower {
 
     fn show_question(&self, asked: &Asked) {
         match self.voice {
-            Voice::Json => self.voice.at_prompt(asked.prompt().trim_end()),
+            Voice::Json | Voice::QuietJson => self.voice.at_prompt(asked.prompt().trim_end()),
             Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(&asked.prompt()),
         }
     }
@@ -264,7 +264,7 @@ impl Follower {
 
     /// The log tells people; programs want to know it as well.
     fn connection(&self, state: &LinkState) {
-        if self.voice == Voice::Json {
+        if self.voice.is_json() {
             match self.site.problem(state) {
                 Some(problem) => self.voice.warning(&problem.to_string()),
                 None => self.voice.information("connected to the broker"),
