@@ -101,6 +101,12 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
     // it starts, so it does not start here.
     let of_client = global.clone();
     let started = tokio::spawn(async move { Connected::new(&of_client).await });
+    if words.nowait && answer.is_some() {
+        return Err(Failure::usage(
+            "--answer does not go with --nowait, as nobody is here any more when the task asks",
+        )
+        .hint("'norfab jobs UUID --answer JSON' answers it then"));
+    }
     let connected = tokio::select! {
         started = tokio::time::timeout(words.timeout.max(START_PATIENCE), started) => match started {
             Ok(started) => started.map_err(Failure::failed)??,
