@@ -149,7 +149,7 @@ fn a_worker_that_does_not_answer_in_time_is_named() {
     let held = held_by(&marker);
     let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""));
-    assert_snapshot!(ended.stderr, @"error: worker filesharing-worker-1 returned no result in time; it may still be at work");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"error: worker filesharing-worker-1 returned no result in time; it may still be at work on job [id]");
     std::fs::remove_file(&marker).ok();
     let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q", "--json"]);
     assert_eq!(ended.code, Some(4));
@@ -158,7 +158,38 @@ fn a_worker_that_does_not_answer_in_time_is_named() {
     assert_eq!(document["status"], "STALE");
     let result = &document["results"]["filesharing-worker-1"];
     assert_eq!((&result["failed"], &result["status"]), (&json!(true), &json!("timeout")));
+    let id = document["uuid"].as_str().expect("an id");
+    let asks = format!("'norfab run filesharing job_details uuid={id} -w filesharing-worker-1'");
+    let hint = document["hint"].as_str().expect("a hint");
+    assert!(hint.starts_with(&format!("'norfab jobs {id}' shows")) && hint.contains(&asks), "{hint}");
+    let details =
+        lab.json(&["run", "filesharing", "job_details", &format!("uuid={id}"), "-w", "filesharing-worker-1", "--json"]);
+    assert_eq!(details["results"]["filesharing-worker-1"]["result"]["uuid"], id, "{details}");
     std::fs::remove_file(&marker).ok();
+    let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "--events", "none"]);
+    assert!(ended.stderr.contains("hint: 'norfab jobs "), "{ended:?}");
+    std::fs::remove_file(&marker).ok();
+}
+
+#[test]
+fn a_job_that_nobody_took_in_time_is_told_as_such() {
+    let (lab, _up) = Lab::up();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["run"], arguments, &["--wait-for-workers", "-t", "1s"]].concat());
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        ended
+    };
+    assert_snapshot!(of(&["nope", "echo"]).stderr, @r"
+    service 'nope' has no worker that can be reached at the moment: the job waits
+    error: service 'nope' has no worker that can be reached, and none came in time: 'norfab workers' shows those that are registered
+    ");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]).stderr, @r"
+    service 'filesharing' has no worker ghost that can be reached at the moment: the job waits
+    error: service 'filesharing' has no worker ghost that can be reached, and none came in time: 'norfab workers' shows those that are registered
+    ");
+    let document = of(&["nope", "echo", "--json"]).json();
+    assert_eq!((&document["status"], &document["exit_code"]), (&json!("STALE"), &json!(4)), "{document}");
+    assert!(document["hint"].as_str().is_some_and(|hint| hint.contains("norfab workers")), "{document}");
 }
 
 #[test]
@@ -179,6 +210,11 @@ fn events_as_json_are_whole_lines_and_so_is_everything_else() {
         .collect();
     let expected: Vec<String> = (0..500).map(|number| format!("event \u{1b}[31m{number}\nsecond line")).collect();
     assert_eq!(messages, expected);
+    let quiet = lab.run(&["run", "asking", "events", "count:=5", "--events", "json", "-q"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    let quiet = lab.run(&["run", "asking", "events", "count=x", "--events", "json", "-q"]);
+    let error: Value = serde_json::from_str(&quiet.stderr).unwrap_or_else(|error| panic!("{error}: {quiet:?}"));
+    assert_eq!((quiet.code, &error["level"]), (Some(1), &json!("ERROR")));
     for arguments in [&["asking", "events", "count=x"][..], &["nope", "x"], &["asking", "events", "wrong"]] {
         let ended = lab.run(&[&["run"], arguments, &["--events", "json"]].concat());
         assert_ne!(ended.code, Some(0), "{ended:?}");
@@ -211,11 +247,6 @@ fn ctrl_c_leaves_the_job_running_and_says_how_to_look_at_it() {
 
     interrupted: job [id] goes on; 'norfab jobs [id]' shows what becomes of it, 'norfab cancel [id]' cancels it
     ");
-    let quiet = lab.run(&["run", "asking", "events", "count:=5", "--events", "json", "-q"]);
-    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
-    let quiet = lab.run(&["run", "asking", "events", "count=x", "--events", "json", "-q"]);
-    let error: Value = serde_json::from_str(&quiet.stderr).unwrap_or_else(|error| panic!("{error}: {quiet:?}"));
-    assert_eq!((quiet.code, &error["level"]), (Some(1), &json!("ERROR")));
     let id = ended.stderr.split_whitespace().find(|word| word.len() == 32).expect("an id").to_owned();
     let unfinished = lab.run(&["jobs", &id, "--wait", "1s"]);
     assert_eq!(unfinished.code, Some(4), "{unfinished:?}");
@@ -263,6 +294,22 @@ fn clients_at_the_same_time_have_names_of_their_own() {
 }
 
 #[test]
+fn a_client_cannot_have_the_name_of_a_worker_that_runs_here() {
+    let (lab, up) = Lab::up();
+    for command in [&["workers"][..], &["run", "filesharing", "echo"], &["health"]] {
+        let taken = lab.run(&[command, &["--name", "filesharing-worker-1"]].concat());
+        assert_eq!(taken.code, Some(5), "{taken:?}");
+        allow_duplicates! { assert_snapshot!(taken.stderr, @"error: client name 'filesharing-worker-1' is the name of a worker that runs here: give another --name") }
+    }
+    assert_eq!(lab.run(&["run", "filesharing", "echo", "-q"]).code, Some(0));
+    // What is stored under the name can be looked at.
+    assert_eq!(lab.run(&["jobs", "--name", "filesharing-worker-1", "--offline"]).code, Some(0));
+    assert_eq!(up.stop(Signal::TERM).code, Some(0));
+    let _broker = lab.start(&["broker"]);
+    assert_eq!(lab.run(&["workers", "--name", "filesharing-worker-1"]).code, Some(0));
+}
+
+#[test]
 fn errors_and_messages_of_results_that_did_not_fail_are_told_and_steer_no_terminal() {
     let (lab, _up) = Lab::up();
     let _asking = AskingWorker::start(&lab);
@@ -299,22 +346,6 @@ fn errors_and_messages_of_results_that_did_not_fail_are_told_and_steer_no_termin
 fn a_full_disk_is_no_success() {
     let (lab, _up) = Lab::up();
     for arguments in [
-#[test]
-fn a_client_cannot_have_the_name_of_a_worker_that_runs_here() {
-    let (lab, up) = Lab::up();
-    for command in [&["workers"][..], &["run", "filesharing", "echo"], &["health"]] {
-        let taken = lab.run(&[command, &["--name", "filesharing-worker-1"]].concat());
-        assert_eq!(taken.code, Some(5), "{taken:?}");
-        allow_duplicates! { assert_snapshot!(taken.stderr, @"error: client name 'filesharing-worker-1' is the name of a worker that runs here: give another --name") }
-    }
-    assert_eq!(lab.run(&["run", "filesharing", "echo", "-q"]).code, Some(0));
-    // What is stored under the name can be looked at.
-    assert_eq!(lab.run(&["jobs", "--name", "filesharing-worker-1", "--offline"]).code, Some(0));
-    assert_eq!(up.stop(Signal::TERM).code, Some(0));
-    let _broker = lab.start(&["broker"]);
-    assert_eq!(lab.run(&["workers", "--name", "filesharing-worker-1"]).code, Some(0));
-}
-
         &["run", "filesharing", "echo", "-q"][..],
         &["workers"],
         &["workers", "--json"],
