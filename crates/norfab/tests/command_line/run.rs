@@ -190,6 +190,13 @@ fn a_job_that_nobody_took_in_time_is_told_as_such() {
     let document = of(&["nope", "echo", "--json"]).json();
     assert_eq!((&document["status"], &document["exit_code"]), (&json!("STALE"), &json!(4)), "{document}");
     assert!(document["hint"].as_str().is_some_and(|hint| hint.contains("norfab workers")), "{document}");
+    let stored = lab.run(&["jobs", document["uuid"].as_str().expect("an id"), "--json"]);
+    let told = "has ended as STALE: service 'nope' has no worker that can be reached, and none came in time";
+    assert!(stored.json()["error"].as_str().is_some_and(|error| error.ends_with(told)), "{stored:?}");
+    assert_eq!((stored.code, &stored.json()["hint"]), (Some(4), &document["hint"]), "{stored:?}");
+    let named = of(&["filesharing", "echo", "-w", "a,b", "--json"]).json();
+    let stored = lab.run(&["jobs", named["uuid"].as_str().expect("an id")]);
+    assert!(stored.stderr.contains("has none of the workers a,b that can be reached, and none came"), "{stored:?}");
 }
 
 #[test]
