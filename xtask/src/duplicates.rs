@@ -1,4 +1,4 @@
-//! `cargo xtask duplicates`: the shipped binary has no dependency in two versions.
+//! `cargo xtask duplicates`: the shipped binary has no dependency in two versions, but for those of [`ALLOWED`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -27,7 +27,11 @@ type Failure = String;
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("test", "[--keep-going] [--only STEP]", "everything that must hold before a change goes in, step by step"),
     ("licences", "", "the licence of every dependency is one that we accept"),
-    ("duplicates", "", "the shipped binary has no dependency in two versions"),
+    (
+        "duplicates",
+        "",
+        "the shipped binary has no dependency in two versions, but for those that are listed with a reason",
+    ),
     ("sources", "", "rules for source files that no compiler checks"),
     ("documents", "", "documents name commands and files that exist"),
     ("peers", "", "make the Python environments of the peer tests in target/peers"),

@@ -189,7 +189,7 @@ pub enum Command {
         #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
         /// How long to wait for the key of a broker that starts here for the first time
-        #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+        #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         wait_for_key: Duration,
     },
     /// Run a job and show what workers return
@@ -204,7 +204,7 @@ pub enum Command {
         #[arg(value_name = "KEY=VALUE")]
         arguments: Vec<String>,
         /// How long to wait for the answer, such as 500ms, 90s, 10m, 2h; a plain number is seconds
-        #[arg(short, long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+        #[arg(short, long, default_value = "10s", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         timeout: Duration,
     },
     /// Files that workers share
@@ -230,7 +230,7 @@ pub enum Command {
         #[arg(value_name = "SERVICE")]
         services: Vec<String>,
         /// How long each has to answer, such as 500ms, 90s, 10m, 2h; a plain number is seconds
-        #[arg(short, long, default_value = "3s", value_parser = duration, value_name = "TIME")]
+        #[arg(short, long, default_value = "3s", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         timeout: Duration,
     },
     /// Show the tasks of a service
@@ -278,7 +278,7 @@ pub struct RunArgs {
     #[arg(short, long, default_value = "all", value_name = "any|all|A,B")]
     pub workers: String,
     /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
-    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
+    #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     pub timeout: Duration,
     /// Submit and do not wait
     #[arg(long)]
@@ -306,7 +306,7 @@ pub struct CancelArgs {
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub reason: Option<String>,
     /// How long to wait for its workers to confirm
-    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     pub wait: Duration,
 }
 
@@ -320,10 +320,10 @@ pub struct JobsArgs {
     /// One job with its results and events
     pub uuid: Option<String>,
     /// Show so many
-    #[arg(long, default_value_t = 20, value_name = "COUNT")]
+    #[arg(long, default_value = "20", value_parser = count, value_name = "COUNT", allow_negative_numbers = true)]
     pub last: usize,
     /// How long to wait for jobs that have not ended
-    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     pub wait: Duration,
     /// Show what is stored here, without asking the broker about jobs that have not ended
     #[arg(long, conflicts_with_all = ["wait", "answer"])]
@@ -367,7 +367,7 @@ pub struct PruneArgs {
     #[arg(long, value_parser = age, value_name = "TIME")]
     pub older_than: Option<Duration>,
     /// The oldest beyond so many
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_parser = count_of_jobs, value_name = "COUNT", allow_negative_numbers = true)]
     pub keep: Option<u64>,
     /// The oldest while a database uses more, such as 512M or 2G
     #[arg(long, value_parser = bytes, value_name = "BYTES")]
@@ -399,7 +399,7 @@ pub enum FilesCommand {
         /// Where to; its own name in the current folder unless given, '-' for standard output
         dest: Option<PathBuf>,
         /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
-        #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME")]
+        #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         timeout: Duration,
     },
     /// Says how files are listed: many come to it first.
@@ -440,6 +440,16 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("'{text}' is not between 1ms and 365d"));
     }
     Ok(time)
+}
+
+/// Reads how many.
+fn count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| format!("'{text}' is no count: write a whole number, such as 20"))
+}
+
+/// As [`count`], of as many jobs as a database can have.
+fn count_of_jobs(text: &str) -> Result<u64, String> {
+    count(text).map(|count| count as u64)
 }
 
 /// As [`duration`], without its bounds: jobs may be older than a year, and `0s` means all. A number alone is refused: the settings

@@ -282,7 +282,7 @@ pub fn results(report: &JobReport) -> Vec<Said> {
         let lines = result.messages.iter().flat_map(|message| message.lines());
         said.extend(lines.map(|text| Said::Message(format!("{worker}: {}", printable(text)))));
         match report.workers.get(worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(worker))),
+            Some(WorkerReport::Missing(Lost::Expired)) => said.push(Said::Error(late(worker, report))),
             _ if result.failed => said.push(Said::Error(with_errors(worker, " failed", &result))),
             _ if !result.errors.is_empty() => said.push(Said::Warning(with_errors(worker, "", &result))),
             _ => {}
@@ -296,7 +296,7 @@ pub fn failures(report: &JobReport) -> (Vec<String>, Vec<String>) {
     let (mut texts, mut errors) = (Vec::new(), Vec::new());
     for (worker, result) in report.views().into_iter().filter(|(_, result)| result.failed) {
         texts.push(match report.workers.get(worker) {
-            Some(WorkerReport::Missing(Lost::Expired)) => late(worker),
+            Some(WorkerReport::Missing(Lost::Expired)) => late(worker, report),
             _ => with_errors(worker, " failed", &result),
         });
         errors.extend(result.errors);
@@ -304,8 +304,8 @@ pub fn failures(report: &JobReport) -> (Vec<String>, Vec<String>) {
     (texts, errors)
 }
 
-fn late(worker: &Identity) -> String {
-    format!("worker {worker} returned no result in time; it may still be at work")
+fn late(worker: &Identity, report: &JobReport) -> String {
+    format!("worker {worker} returned no result in time; it may still be at work on job {}", report.id)
 }
 
 /// What happened to a worker's task, and its errors.

@@ -12,11 +12,17 @@ const CLAP_END: &str = "For more information, try ";
 /// The same for people: what clap says, and which command has help. `coloured`: for a terminal.
 pub fn text(error: &clap::Error, words: &[String], coloured: bool) -> String {
     let styled = error.render();
-    let text = if coloured { styled.ansi().to_string() } else { styled.to_string() };
+    let plain = styled.to_string();
+    let text = if coloured { styled.ansi().to_string() } else { plain.clone() };
     let help = help(words);
-    text.lines()
-        .map(|line| if line.starts_with(CLAP_END) { &help } else { line })
-        .fold(String::new(), |text, line| text + line + "\n")
+    let mut lines: Vec<&str> = text.lines().map(|line| if line.starts_with(CLAP_END) { &help } else { line }).collect();
+    if let Some(at) =
+        plain.lines().position(|line| line.trim_start().strip_prefix(TIP).is_some_and(|tip| leads_astray(tip, &plain)))
+    {
+        // With the empty line behind it.
+        lines.drain(at..lines.len().min(at + 2));
+    }
+    lines.into_iter().fold(String::new(), |text, line| text + line + "\n")
 }
 
 /// The same for programs: what clap says without its layout.
@@ -33,10 +39,22 @@ pub fn failure(error: &clap::Error, words: &[String]) -> Failure {
     let error = paragraphs.next().unwrap_or_default();
     let failure = Failure::usage(error.strip_prefix("error: ").unwrap_or(&error));
     // What may have been meant says more than where help is.
-    match paragraphs.next().as_deref().and_then(|next| next.strip_prefix("tip: ")) {
-        Some(tip) => failure.hint(tip),
-        None => failure.hint(help(words)),
+    match paragraphs.next().as_deref().and_then(|next| next.strip_prefix(TIP)) {
+        Some(tip) if !leads_astray(tip, &text) => failure.hint(tip),
+        _ => failure.hint(help(words)),
     }
+}
+
+/// How clap begins a tip.
+const TIP: &str = "tip: ";
+
+/// Whether a tip of clap is a guess that helps nobody: that a negative number is a word of its own, which no command wants, or an
+/// option that begins with another letter than the one that was typed. `error`: what is wrong, before the tip.
+fn leads_astray(tip: &str, error: &str) -> bool {
+    let first_of_option = |text: &str| text.split_once("'--").and_then(|(_, option)| option.chars().next());
+    let is_negative =
+        tip.strip_prefix("to pass '-").is_some_and(|value| value.starts_with(|it: char| it.is_ascii_digit()));
+    is_negative || (tip.starts_with("a similar argument exists") && first_of_option(tip) != first_of_option(error))
 }
 
 /// Whether JSON was asked for, however wrongly: nothing was understood, so it is looked for among the words.

@@ -46,11 +46,14 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
             Failure::failed("no file sharing worker can be reached")
                 .hint("'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there")
         }
+        FetchError::NotFound { .. } => {
+            Failure::failed(&error).hint("'norfab run filesharing list_files url=nf://' lists files and folders there")
+        }
         FetchError::TimedOut { .. } => {
             Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
         }
         FetchError::Url(_) => no_url(&error),
-        FetchError::Write { .. } => Failure::configuration(&error),
+        FetchError::Write { .. } => Failure::configuration(&error).advised(Some("'-' is standard output")),
         _ => Failure::failed(&error),
     })?;
     if to_stdout {

@@ -13,7 +13,7 @@ pub fn run(global: &Global, dir: &Path, force: bool) -> Result<Code, Failure> {
     let files = norfab_inventory::create_environment(dir, force).map_err(|error| match error {
         InventoryError::Exists { file } => Failure::configuration(format!("{} exists already", file.display()))
             .hint("choose another folder, or overwrite it with --force"),
-        error => Failure::configuration(error),
+        error => Failure::configuration(error).advised(Some("choose another name for the new environment")),
     })?;
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     if global.json {

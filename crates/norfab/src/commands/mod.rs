@@ -177,10 +177,14 @@ async fn ask_broker(
             Err(Failure::new(Code::TimedOut, format!("the broker did not answer within {} s", timeout.as_secs_f64()))
                 .hint("'norfab mmi --timeout TIME' asks with more patience"))
         }
-        code => Err(Failure::failed(match answer.results["error"].as_str() {
-            Some(error) => format!("the broker refused: {error}"),
-            None => format!("the broker refused with status {code}: {}", answer.results),
-        })),
+        code => Err(match answer.results["error"].as_str() {
+            Some(error) => {
+                // What the task takes stands behind an argument that it does not know.
+                let takes = error.find(&format!("{task} takes ")).map(|at| &error[at..]);
+                Failure::failed(format!("the broker refused: {error}")).advised(takes)
+            }
+            None => Failure::failed(format!("the broker refused with status {code}: {}", answer.results)),
+        }),
     }
 }
 
@@ -192,21 +196,33 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the broker found nobody for a job it says so in the words of the wire, which name no way out: this does.
 fn nobody(code: Code, service: &str, workers: &str, report: &JobReport) -> Option<Failure> {
-    if report.state == JobState::Failed
+    // At the deadline of a job that waited, the last refusal stands behind the time-out: no worker ever had it.
+    if matches!(report.state, JobState::Failed | JobState::Stale)
         && report.workers.is_empty()
-        && report.errors.iter().any(|error| error.contains("failed to target workers"))
+        && report.errors.iter().any(|error| found_nobody(error))
     {
-        let whom = match workers {
-            "all" | "any" => format!("service '{service}' has no worker that can be reached"),
-            names if names.contains(',') => {
-                format!("service '{service}' has none of the workers {names} that can be reached")
-            }
-            names => format!("service '{service}' has no worker {names} that can be reached"),
-        };
+        let late = if report.state == JobState::Stale { ", and none came in time" } else { "" };
+        let text = format!("{}{late}", nobody_of(service, workers));
         let hint = pattern_hint(workers);
-        return Some(Failure::new(code, whom).hint(format!("'norfab workers' shows those that are registered{hint}")));
+        return Some(Failure::new(code, text).hint(format!("'norfab workers' shows those that are registered{hint}")));
     }
     None
+}
+
+/// Whether the broker says that it found nobody for a job, in the words of the wire.
+fn found_nobody(error: &str) -> bool {
+    error.contains("failed to target workers")
+}
+
+/// The same for people, with those that were asked for.
+fn nobody_of(service: &str, workers: &str) -> String {
+    match workers {
+        "all" | "any" => format!("service '{service}' has no worker that can be reached"),
+        names if names.contains(',') => {
+            format!("service '{service}' has none of the workers {names} that can be reached")
+        }
+        names => format!("service '{service}' has no worker {names} that can be reached"),
+    }
 }
 
 /// Why a job did not complete, for people.
@@ -269,8 +285,11 @@ fn arguments(words: &[String]) -> Result<Map<String, Value>, Failure> {
                 let value = serde_json::from_str(text).map_err(|error| {
                     // What begins like this was meant to be JSON.
                     let meant = text.starts_with(['{', '[', '"']);
-                    let failure = Failure::usage(format!("argument '{word}': the part after := is not JSON: {error}"));
-                    if meant { failure } else { failure.hint(format!("if it is a text, write {key}={text}")) }
+                    let wrong = format!("argument '{word}': the part after := is not JSON");
+                    if meant {
+                        return Failure::usage(format!("{wrong}: {error}"));
+                    }
+                    Failure::usage(wrong).hint(format!("if it is a text, write {key}={text}"))
                 })?;
                 (key, value)
             }

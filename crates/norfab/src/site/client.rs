@@ -9,7 +9,7 @@ use norfab_protocol::client::ClientConfig;
 use norfab_protocol::name::NameError;
 
 use super::Site;
-use super::folder_lock::{FolderLock, lock_folder};
+use super::folder_lock::{FolderLock, is_locked, lock_folder};
 use crate::exit::Failure;
 
 /// Most commands that run at once under one name: each has a name and a job database of its own.
@@ -94,6 +94,7 @@ impl Site {
     }
 
     fn start_client_with(&self, slot: &ClientSlot, config: ClientConfig) -> Result<ClientHandle, Failure> {
+        self.refuse_name_of_worker(&slot.name)?;
         let path = slot.folder.join(FILE_NAME);
         let retention = self.retention()?;
         ClientHandle::start(ClientOptions {
@@ -108,8 +109,21 @@ impl Site {
         .map_err(Failure::configuration)
     }
 
+    /// The broker knows one peer of a name: a client with that of a worker would cut its connection, and take its jobs. Errors: a
+    /// worker of this base folder has the name and runs.
+    fn refuse_name_of_worker(&self, name: &str) -> Result<(), Failure> {
+        // What is no name of a folder, or cannot be looked at, is told by those who use it.
+        let runs = self.directories.worker(name).is_ok_and(|folder| is_locked(&folder).unwrap_or(false));
+        if !runs {
+            return Ok(());
+        }
+        Err(Failure::configuration(format!("client name '{name}' is the name of a worker that runs here"))
+            .hint(format!("give another {}", self.names.name)))
+    }
+
     /// Starts a client that only asks the broker, for a worker: its jobs are kept nowhere.
     pub fn start_asking_client(&self, name: &str) -> Result<ClientHandle, Failure> {
+        self.refuse_name_of_worker(name)?;
         let folder = self.directories.client(name).map_err(|error| Failure::inventory(&error))?;
         ClientHandle::start(ClientOptions {
             identity: Identity::parse(name).map_err(no_name)?,

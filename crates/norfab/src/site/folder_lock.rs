@@ -13,6 +13,21 @@ pub struct FolderLock {
     _file: File,
 }
 
+/// Whether another process, or another role of this one, has a folder now. One that is missing is nobody's. It is looked at with a
+/// shared lock, which is let go at once. Errors: as the system says.
+pub fn is_locked(folder: &Path) -> std::io::Result<bool> {
+    let file = match File::open(folder.join(FILE_NAME)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(false),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Takes a folder, which is made if it is missing. `None`: another process has it. Errors: as the system says.
 pub fn lock_folder(folder: &Path) -> std::io::Result<Option<FolderLock>> {
     std::fs::create_dir_all(folder)?;

@@ -95,6 +95,14 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["run", "s"], 2, "required arguments were not provided: <TASK>", Some("'norfab run -h' shows")),
             (&["jobs", "prune", "--keep"], 2, "a value is required for '--keep", Some("'norfab jobs prune -h' shows")),
             (&["run", "s", "t", "--timeout", "soon"], 2, "is no time: write", Some("'norfab run -h' shows")),
+            (&["run", "s", "t", "-t", "-5"], 2, "'-5' is no time: write 500ms", Some("'norfab run -h' shows")),
+            (&["run", "s", "t", "-t", "-5s"], 2, "unexpected argument '-5'", Some("'norfab run -h' shows")),
+            (&["jobs", "--last", "-1"], 2, "'-1' is no count: write a whole number", Some("'norfab jobs -h' shows")),
+            (&["jobs", "--last", "abc"], 2, "'abc' is no count", Some("'norfab jobs -h' shows")),
+            (&["inventory", "--worker", "x"], 2, "unexpected argument '--worker'", Some("'norfab inventory -h' shows")),
+            (&["run", "s", "t", "--timout", "5"], 2, "unexpected argument '--timout'", Some("'--timeout'")),
+            (&["run", "s", "t", "--nowait", "--answer", "1"], 2, "does not go with --nowait", Some("norfab jobs UUID")),
+            (&["init", "inventory.yaml"], 5, "is there and no folder", Some("another name")),
             (&["nonsense"], 2, "unrecognized subcommand", Some("'norfab -h' lists the commands")),
             (&["run", "s", "t", "word"], 2, "argument 'word'", Some("key=text")),
             (&["run", "s", "t", "url:=nf://a"], 2, "not JSON", Some("url=nf://a")),
@@ -186,16 +194,27 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["run", "filesharing", "echo", "raise_error=no"], 1, "worker filesharing-worker-1 failed: no", None),
             (&["run", "filesharing", "list_files", "folder=x"], 1, "folder", None),
             (&["run", "filesharing", "echo", "sleep=1"], 1, "argument 'sleep'", Some("sleep:=1")),
-            (&["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost"], 1, "worker ghost is not", None),
+            (
+                &["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost"],
+                1,
+                "worker ghost is not",
+                Some("'norfab workers' shows"),
+            ),
             (
                 &["run", "filesharing", "echo", "-w", "filesharing-worker-1,ghost", "--nowait"],
                 1,
                 "worker ghost is not",
-                None,
+                Some("'norfab workers' shows"),
             ),
             (&["mmi", "nope", "get_status"], 1, "the broker has no service 'nope'", Some("mmi.service.broker")),
             (&["mmi", "mmi.service.broker", "nope"], 1, "nope", Some("show_workers")),
-            (&["files", "get", "nf://nope"], 1, "nf://nope", None),
+            (&["files", "get", "nf://nope"], 1, "nf://nope", Some("list_files")),
+            (
+                &["mmi", "mmi.service.broker", "get_logs", "lst:=2"],
+                1,
+                "unknown argument 'lst'",
+                Some("get_logs takes last"),
+            ),
             (&["tasks", "nope"], 1, "service 'nope' has no worker that is registered", Some("norfab workers")),
             (&["tasks", "filesharing", "--worker", "g*"], 1, "has no worker g* that", Some("have no meaning in them")),
             (&["tasks", "filesharing", "nope"], 1, "nope", None),
@@ -244,7 +263,7 @@ fn a_signal_is_a_failure_that_programs_can_read() {
     crate::support::eventually("the job runs", || marker.exists());
     let ended = run.stop(Signal::TERM);
     assert_eq!((ended.code, &ended.json()["exit_code"]), (Some(143), &143.into()), "{ended:?}");
-    assert!(ended.json()["error"].as_str().is_some_and(|text| text.contains("; 'norfab jobs ")), "{ended:?}");
+    assert!(ended.json()["hint"].as_str().is_some_and(|text| text.starts_with("'norfab jobs ")), "{ended:?}");
     assert!(ended.json()["error"].as_str().is_some_and(|text| text.starts_with("terminated: job ")), "{ended:?}");
     std::fs::remove_file(&marker).expect("it is there");
 }
@@ -265,6 +284,7 @@ fn a_list_that_goes_on_after_a_failure_has_it_as_an_entry() {
     assert_eq!(ended.code, Some(1), "{ended:?}");
     assert_eq!(ended.json()[0]["file"], "other.db");
     assert!(ended.json()[0]["error"].as_str().is_some_and(|text| ended.stderr.contains(text)), "{ended:?}");
+    assert!(ended.json()[0]["hint"].as_str().is_some_and(|text| text.starts_with("name the NAME.db")), "{ended:?}");
 }
 
 #[test]

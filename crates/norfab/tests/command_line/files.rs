@@ -76,8 +76,8 @@ fn a_file_that_is_not_there_leaves_nothing_behind() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
         ended.stderr
     };
-    assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found");
-    assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path");
+    assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found: 'norfab run filesharing list_files url=nf://' lists files and folders there");
+    assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path: 'norfab run filesharing list_files url=nf://' lists files and folders there");
     assert_snapshot!(of("http://a/b", 2), @"error: 'http://a/b' is no file URL: write nf://PATH");
     assert_snapshot!(of("nf://folder/", 2), @"error: 'nf://folder/' names no file: write nf://PATH/TO/FILE");
     assert_snapshot!(of("nf://..", 2), @"error: 'nf://..' names no file: write nf://PATH/TO/FILE");
@@ -102,6 +102,8 @@ fn a_target_that_cannot_be_written_is_named() {
     let ended = lab.run(&["files", "get", "nf://a", "file/below"]);
     assert_eq!(ended.code, Some(5));
     assert!(ended.stderr.starts_with("error: cannot write file/below: "), "{}", ended.stderr);
+    let ended = lab.run(&["files", "get", "nf://a", "/dev/null", "--json"]);
+    assert_eq!((ended.code, &ended.json()["hint"]), (Some(5), &"'-' is standard output".into()), "{ended:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `norfab run`.
 
-use insta::assert_snapshot;
+use insta::{allow_duplicates, assert_snapshot};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -138,6 +138,7 @@ fn arguments_that_are_none_are_usage() {
     assert_snapshot!(of(&["=text"]), @"error: argument '=text' has no key before its sign");
     assert_snapshot!(of(&["a=1", "a=2"]), @"error: argument 'a' is given twice");
     assert_snapshot!(of(&["-w", "any,all"]), @"error: --workers any,all: 'any' stands alone, it is not combined with names: write any, all, or names with commas");
+    assert_snapshot!(of(&["--nowait", "--answer", "true"]), @"error: --answer does not go with --nowait, as nobody is here any more when the task asks: 'norfab jobs UUID --answer JSON' answers it then");
     assert_snapshot!(of(&["--answer", "yes"]), @r#"error: --answer is not JSON: expected value at line 1 column 1: a text needs quotes, '"yes"'"#);
 }
 
@@ -148,7 +149,7 @@ fn a_worker_that_does_not_answer_in_time_is_named() {
     let held = held_by(&marker);
     let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""));
-    assert_snapshot!(ended.stderr, @"error: worker filesharing-worker-1 returned no result in time; it may still be at work");
+    assert_snapshot!(lab.redacted(&ended.stderr), @"error: worker filesharing-worker-1 returned no result in time; it may still be at work on job [id]");
     std::fs::remove_file(&marker).ok();
     let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "-q", "--json"]);
     assert_eq!(ended.code, Some(4));
@@ -157,7 +158,45 @@ fn a_worker_that_does_not_answer_in_time_is_named() {
     assert_eq!(document["status"], "STALE");
     let result = &document["results"]["filesharing-worker-1"];
     assert_eq!((&result["failed"], &result["status"]), (&json!(true), &json!("timeout")));
+    let id = document["uuid"].as_str().expect("an id");
+    let asks = format!("'norfab run filesharing job_details uuid={id} -w filesharing-worker-1'");
+    let hint = document["hint"].as_str().expect("a hint");
+    assert!(hint.starts_with(&format!("'norfab jobs {id}' shows")) && hint.contains(&asks), "{hint}");
+    let details =
+        lab.json(&["run", "filesharing", "job_details", &format!("uuid={id}"), "-w", "filesharing-worker-1", "--json"]);
+    assert_eq!(details["results"]["filesharing-worker-1"]["result"]["uuid"], id, "{details}");
     std::fs::remove_file(&marker).ok();
+    let ended = lab.run(&["run", "filesharing", "run_shell_cmd", &held, "--timeout", "1s", "--events", "none"]);
+    assert!(ended.stderr.contains("hint: 'norfab jobs "), "{ended:?}");
+    std::fs::remove_file(&marker).ok();
+}
+
+#[test]
+fn a_job_that_nobody_took_in_time_is_told_as_such() {
+    let (lab, _up) = Lab::up();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["run"], arguments, &["--wait-for-workers", "-t", "1s"]].concat());
+        assert_eq!(ended.code, Some(4), "{ended:?}");
+        ended
+    };
+    assert_snapshot!(of(&["nope", "echo"]).stderr, @r"
+    service 'nope' has no worker that can be reached at the moment: the job waits
+    error: service 'nope' has no worker that can be reached, and none came in time: 'norfab workers' shows those that are registered
+    ");
+    assert_snapshot!(of(&["filesharing", "echo", "-w", "ghost"]).stderr, @r"
+    service 'filesharing' has no worker ghost that can be reached at the moment: the job waits
+    error: service 'filesharing' has no worker ghost that can be reached, and none came in time: 'norfab workers' shows those that are registered
+    ");
+    let document = of(&["nope", "echo", "--json"]).json();
+    assert_eq!((&document["status"], &document["exit_code"]), (&json!("STALE"), &json!(4)), "{document}");
+    assert!(document["hint"].as_str().is_some_and(|hint| hint.contains("norfab workers")), "{document}");
+    let stored = lab.run(&["jobs", document["uuid"].as_str().expect("an id"), "--json"]);
+    let told = "has ended as STALE: service 'nope' has no worker that can be reached, and none came in time";
+    assert!(stored.json()["error"].as_str().is_some_and(|error| error.ends_with(told)), "{stored:?}");
+    assert_eq!((stored.code, &stored.json()["hint"]), (Some(4), &document["hint"]), "{stored:?}");
+    let named = of(&["filesharing", "echo", "-w", "a,b", "--json"]).json();
+    let stored = lab.run(&["jobs", named["uuid"].as_str().expect("an id")]);
+    assert!(stored.stderr.contains("has none of the workers a,b that can be reached, and none came"), "{stored:?}");
 }
 
 #[test]
@@ -178,6 +217,11 @@ fn events_as_json_are_whole_lines_and_so_is_everything_else() {
         .collect();
     let expected: Vec<String> = (0..500).map(|number| format!("event \u{1b}[31m{number}\nsecond line")).collect();
     assert_eq!(messages, expected);
+    let quiet = lab.run(&["run", "asking", "events", "count:=5", "--events", "json", "-q"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (Some(0), ""));
+    let quiet = lab.run(&["run", "asking", "events", "count=x", "--events", "json", "-q"]);
+    let error: Value = serde_json::from_str(&quiet.stderr).unwrap_or_else(|error| panic!("{error}: {quiet:?}"));
+    assert_eq!((quiet.code, &error["level"]), (Some(1), &json!("ERROR")));
     for arguments in [&["asking", "events", "count=x"][..], &["nope", "x"], &["asking", "events", "wrong"]] {
         let ended = lab.run(&[&["run"], arguments, &["--events", "json"]].concat());
         assert_ne!(ended.code, Some(0), "{ended:?}");
@@ -254,6 +298,22 @@ fn clients_at_the_same_time_have_names_of_their_own() {
     assert_eq!(taken.code, Some(5));
     assert_snapshot!(taken.stderr, @"error: client name 'mine' is in use by another process here: wait for it, or give another --name");
     std::fs::remove_file(&marker).expect("it is there");
+}
+
+#[test]
+fn a_client_cannot_have_the_name_of_a_worker_that_runs_here() {
+    let (lab, up) = Lab::up();
+    for command in [&["workers"][..], &["run", "filesharing", "echo"], &["health"]] {
+        let taken = lab.run(&[command, &["--name", "filesharing-worker-1"]].concat());
+        assert_eq!(taken.code, Some(5), "{taken:?}");
+        allow_duplicates! { assert_snapshot!(taken.stderr, @"error: client name 'filesharing-worker-1' is the name of a worker that runs here: give another --name") }
+    }
+    assert_eq!(lab.run(&["run", "filesharing", "echo", "-q"]).code, Some(0));
+    // What is stored under the name can be looked at.
+    assert_eq!(lab.run(&["jobs", "--name", "filesharing-worker-1", "--offline"]).code, Some(0));
+    assert_eq!(up.stop(Signal::TERM).code, Some(0));
+    let _broker = lab.start(&["broker"]);
+    assert_eq!(lab.run(&["workers", "--name", "filesharing-worker-1"]).code, Some(0));
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn a_name_is_used_by_one_process_at_a_time() {
     ");
     let twice = lab.spawn(&["worker", "files-2", "files-2", "--service", "filesharing"]);
     twice.ready("worker files-2");
-    twice.told_on_stderr("worker files-2: it is named twice");
+    twice.told_on_stderr("worker files-2: it is named twice: name each worker once");
 }
 
 /// A fabric whose broker listens at a port that is free now, so that a worker can know it before.

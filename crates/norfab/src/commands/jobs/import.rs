@@ -75,7 +75,9 @@ pub fn run(global: &Global, site: &Site, files: Vec<PathBuf>) -> Result<Code, Fa
 
 /// Whose jobs they are now, and what became of the rows.
 fn import(site: &Site, file: &Path) -> Result<(Owner, String, Imported), Failure> {
-    let python = PythonJobs::open(file).map_err(Failure::failed)?;
+    let python = PythonJobs::open(file).map_err(|error| {
+        Failure::failed(error).advised(Some("name the NAME.db of a client or worker below __norfab__/files"))
+    })?;
     let times = Times { now: SystemClock::unix(), read: &SystemClock::unix_of_local };
     let imported = match python.owner() {
         Owner::Client => {

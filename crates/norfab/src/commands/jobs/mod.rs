@@ -17,7 +17,7 @@ use norfab_protocol::client::JobUpdate;
 use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
-use super::connected;
+use super::{connected, found_nobody, nobody_of};
 use crate::args::{Global, JobsArgs, JobsCommand};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -329,6 +329,13 @@ fn failure_of(job: &ClientJob, failed: bool) -> Option<Failure> {
         ClientState::Completed => Failure::failed(format!("job {id}: a worker failed")),
         state if !state.is_final() => {
             Failure::new(Code::TimedOut, format!("job {id} has not ended")).hint("--wait TIME waits for it longer")
+        }
+        // At its deadline: the words of the wire name no way out.
+        ClientState::Stale if job.dispatched.is_empty() && job.errors.iter().any(|error| found_nobody(error)) => {
+            let names = serde_json::from_str::<Vec<String>>(&job.target).map(|names| names.join(","));
+            let nobody = nobody_of(job.service.as_str(), names.as_ref().unwrap_or(&job.target));
+            Failure::new(Code::TimedOut, format!("job {id} has ended as STALE: {nobody}, and none came in time"))
+                .hint("'norfab workers' shows those that are registered")
         }
         state => {
             let code = if state == ClientState::Stale { Code::TimedOut } else { Code::Failed };

@@ -3,16 +3,16 @@
 use std::collections::VecDeque;
 
 use norfab_fabric::LinkState;
-use norfab_fabric::client::{ClientHandle, JobHandle, JobReport};
+use norfab_fabric::client::{ClientHandle, JobHandle, JobReport, WorkerReport};
 use norfab_protocol::Identity;
 use norfab_protocol::body::{EventType, InputRequest, InputResponse};
-use norfab_protocol::client::{JobState, JobUpdate};
+use norfab_protocol::client::{JobState, JobUpdate, Lost};
 use norfab_protocol::target::Target;
 use serde_json::{Value, json};
 
 use super::interrupts::{Interrupts, Wish};
 use super::voice::Voice;
-use super::{unreached, waits};
+use super::{REGISTERED, unreached, waits};
 use crate::args::{Global, RunArgs};
 use crate::commands::{code_of, job_errors, nobody, typing_hint};
 use crate::exit::{Code, Failure};
@@ -27,6 +27,8 @@ pub struct Follower {
     site: Site,
     verbose: bool,
     service: String,
+    /// As they were typed.
+    workers: String,
     target: Target,
     /// The answer that was given beforehand.
     answer: Option<Value>,
@@ -41,12 +43,20 @@ pub struct Follower {
 }
 
 impl Follower {
-    pub fn new(voice: Voice, site: Site, verbose: bool, service: &str, target: Target, answer: Option<Value>) -> Self {
+    pub fn new(
+        voice: Voice,
+        site: Site,
+        verbose: bool,
+        words: &RunArgs,
+        target: Target,
+        answer: Option<Value>,
+    ) -> Self {
         Self {
             voice,
             site,
             verbose,
-            service: service.to_owned(),
+            service: words.service.clone(),
+            workers: words.workers.clone(),
             target,
             answer,
             terminal: TypedLines::of_terminal(),
@@ -108,8 +118,9 @@ impl Follower {
             Code::Ok if !unreached.is_empty() => Code::Failed,
             code => code,
         };
+        let hint = if unreached.is_empty() { None } else { Some(REGISTERED) };
         report.errors.extend(unreached);
-        self.show(global, words, &report, code);
+        self.show(global, words, &report, code, hint);
         Ok(code)
     }
 
@@ -121,7 +132,7 @@ impl Follower {
                     EventType::ResultReady => true,
                     EventType::Progress | EventType::InputResponse => false,
                 };
-                if !shown_otherwise || self.voice == Voice::Json {
+                if !shown_otherwise || self.voice.is_json() {
                     self.beside_prompt(|voice| voice.event(&event, &body));
                 }
             }
@@ -143,7 +154,7 @@ impl Follower {
                 self.dispatched = Some(workers);
             }
             JobUpdate::Waits(whom) => {
-                let text = waits(&self.service, &whom);
+                let text = waits(&self.service, &self.workers, &whom);
                 self.beside_prompt(|voice| voice.information(&text));
             }
             JobUpdate::Stored | JobUpdate::Accepted(_) | JobUpdate::Stream(_) | JobUpdate::Finished(_) => {}
@@ -244,7 +255,7 @@ impl Follower {
 
     fn show_question(&self, asked: &Asked) {
         match self.voice {
-            Voice::Json => self.voice.at_prompt(asked.prompt().trim_end()),
+            Voice::Json | Voice::QuietJson => self.voice.at_prompt(asked.prompt().trim_end()),
             Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(&asked.prompt()),
         }
     }
@@ -264,7 +275,7 @@ impl Follower {
 
     /// The log tells people; programs want to know it as well.
     fn connection(&self, state: &LinkState) {
-        if self.voice == Voice::Json {
+        if self.voice.is_json() {
             match self.site.problem(state) {
                 Some(problem) => self.voice.warning(&problem.to_string()),
                 None => self.voice.information("connected to the broker"),
@@ -272,9 +283,9 @@ impl Follower {
         }
     }
 
-    fn show(&self, global: &Global, words: &RunArgs, report: &JobReport, code: Code) {
+    fn show(&self, global: &Global, words: &RunArgs, report: &JobReport, code: Code, of_unreached: Option<&str>) {
         if global.json {
-            let failure = (code != Code::Ok).then(|| self.failure(code, words, report));
+            let failure = (code != Code::Ok).then(|| self.failure(code, words, report, of_unreached));
             printer::report(&words.service, &words.task, report, failure.as_ref());
             return;
         }
@@ -286,14 +297,14 @@ impl Follower {
             }
         }
         let errors: Vec<String> = report.views().into_values().flat_map(|result| result.errors).collect();
-        if let Some(hint) = typing_hint(&words.arguments, &errors) {
+        own_errors(words, report).iter().for_each(|error| self.voice.error(error));
+        if let Some(hint) = hint(words, report, &errors).or_else(|| of_unreached.map(str::to_owned)) {
             self.voice.information(&format!("hint: {hint}"));
         }
-        own_errors(words, report).iter().for_each(|error| self.voice.error(error));
     }
 
     /// What went wrong with a job that ended, told to people, for programs.
-    fn failure(&self, code: Code, words: &RunArgs, report: &JobReport) -> Failure {
+    fn failure(&self, code: Code, words: &RunArgs, report: &JobReport, of_unreached: Option<&str>) -> Failure {
         if let Some(failure) = nobody(code, &words.service, &words.workers, report) {
             self.voice.error(&failure.text);
             return failure;
@@ -302,7 +313,7 @@ impl Follower {
         texts.extend(own_errors(words, report));
         texts.iter().for_each(|text| self.voice.error(text));
         let failure = Failure::new(code, texts.join("; "));
-        match typing_hint(&words.arguments, &errors) {
+        match hint(words, report, &errors).or_else(|| of_unreached.map(str::to_owned)) {
             Some(hint) => {
                 self.voice.information(&format!("hint: {hint}"));
                 failure.hint(hint)
@@ -310,6 +321,26 @@ impl Follower {
             None => failure,
         }
     }
+}
+
+/// What to do about a job that did not go well, where something is known to do.
+fn hint(words: &RunArgs, report: &JobReport, errors: &[String]) -> Option<String> {
+    late_hint(words, report).or_else(|| typing_hint(&words.arguments, errors))
+}
+
+/// How to look at a job some of whose workers did not answer in time. It has ended here, so that nobody can cancel it any more.
+fn late_hint(words: &RunArgs, report: &JobReport) -> Option<String> {
+    let is_late = |worker: &WorkerReport| matches!(worker, WorkerReport::Missing(Lost::Expired));
+    let late = report.workers.iter().filter(|(_, worker)| is_late(worker)).map(|(name, _)| name.clone());
+    let late: Vec<Identity> = late.collect();
+    let (id, service) = (&report.id, &words.service);
+    (report.state == JobState::Stale && !late.is_empty()).then(|| {
+        let late = printer::names(&late);
+        format!(
+            "'norfab jobs {id}' shows what came of the job, 'norfab run {service} job_details uuid={id} -w {late}' what becomes \
+             of it there; a longer --timeout waits for it"
+        )
+    })
 }
 
 /// Errors of the job itself. Those of a time-out stand with each worker that did not answer.

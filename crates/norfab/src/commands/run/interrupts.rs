@@ -35,7 +35,7 @@ impl Interrupts {
     pub fn new(words: &RunArgs, voice: Voice) -> Self {
         Self {
             cancels: words.cancel_on_interrupt,
-            asks: !words.nowait && voice != Voice::Json && is_terminal(),
+            asks: !words.nowait && !voice.is_json() && is_terminal(),
             taken: Cell::new(false),
             cancelling: Cell::new(false),
             wish: Cell::new(None),

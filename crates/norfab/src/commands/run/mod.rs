@@ -12,7 +12,9 @@ use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, TaskName};
 use serde_json::json;
 
-use super::{Connected, answer_of, arguments, interrupted, job_failure, service_of, signalled};
+use super::{
+    Connected, answer_of, arguments, found_nobody, interrupted, job_failure, nobody_of, service_of, signalled,
+};
 use crate::args::{Events, Global, RunArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -33,6 +35,9 @@ const START_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Who may be named with `--workers`.
 const TARGETS: &str = "write any, all, or names with commas";
+
+/// What to do about a name that the broker does not know.
+const REGISTERED: &str = "'norfab workers' shows those that are registered";
 
 /// So many `-q` that no log line is shown: they are no JSON.
 const SILENT: u8 = 9;
@@ -96,6 +101,12 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         waits: words.wait_for_workers,
     };
     let answer = words.answer.as_deref().map(answer_of).transpose()?;
+    if words.nowait && answer.is_some() {
+        return Err(Failure::usage(
+            "--answer does not go with --nowait, as nobody is here any more when the task asks",
+        )
+        .hint("'norfab jobs UUID --answer JSON' answers it then"));
+    }
     let mut signals = Signals::new()?;
     // A disk that takes nothing must not hold the command longer than its job may take. The client opens its database where
     // it starts, so it does not start here.
@@ -124,8 +135,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         if words.nowait {
             return nowait(global, &words, voice, &target, job).await;
         }
-        let mut follower =
-            Follower::new(voice, connected.site.clone(), global.verbose > 0, &words.service, target, answer);
+        let mut follower = Follower::new(voice, connected.site.clone(), global.verbose > 0, &words, target, answer);
         follower.follow(global, &words, client, job, &interrupts).await
     };
     let code = {
@@ -150,7 +160,8 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
 /// Tells what becomes of a job that a signal leaves.
 fn left(voice: Voice, code: Code, text: &str) -> Failure {
     voice.interrupted(code, text);
-    Failure::new(code, format!("{}: {text}", signalled(code))).told()
+    let advice = text.split_once("; ").map(|(_, advice)| advice);
+    Failure::new(code, format!("{}: {text}", signalled(code))).advised(advice).told()
 }
 
 /// Waits for the end of a client, but not longer than a while, nor beyond a second signal. `false`: it has not ended.
@@ -176,7 +187,7 @@ async fn nowait(
             match update {
                 JobUpdate::Dispatched(workers) => return Some(workers),
                 JobUpdate::Finished(_) => return None,
-                JobUpdate::Waits(whom) => voice.warning(&waits(&words.service, &whom)),
+                JobUpdate::Waits(whom) => voice.warning(&waits(&words.service, &words.workers, &whom)),
                 _ => {}
             }
         }
@@ -197,24 +208,23 @@ async fn nowait(
     if global.json {
         let mut document = json!({ "uuid": id, "service": words.service, "task": words.task });
         if !unreached.is_empty() {
-            Failure::failed(unreached.join("; ")).put_into(&mut document);
+            Failure::failed(unreached.join("; ")).hint(REGISTERED).put_into(&mut document);
         }
         printer::json(&document);
     } else {
         printer::line(id.as_str());
     }
     unreached.iter().for_each(|error| voice.error(error));
+    if !unreached.is_empty() {
+        voice.information(&format!("hint: {REGISTERED}"));
+    }
     Ok(if unreached.is_empty() { Code::Ok } else { Code::Failed })
 }
 
 /// What a job waits for, before it is known who has it.
-fn waits(service: &str, whom: &str) -> String {
-    // Where nobody is there the broker says so in the words of the wire.
-    let whom = if whom.contains("failed to target workers") {
-        format!("service '{service}' has no worker that can be reached at the moment")
-    } else {
-        whom.to_owned()
-    };
+fn waits(service: &str, workers: &str, whom: &str) -> String {
+    let whom =
+        if found_nobody(whom) { format!("{} at the moment", nobody_of(service, workers)) } else { whom.to_owned() };
     format!("{}: the job waits", printer::printable(&whom))
 }
 

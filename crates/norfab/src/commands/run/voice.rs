@@ -15,6 +15,8 @@ pub enum Voice {
     Text,
     /// Programs: every line is a JSON object.
     Json,
+    /// Programs that want to hear of errors only.
+    QuietJson,
     /// People who want to hear nothing of events.
     NoEvents,
     /// People who want to hear of errors only.
@@ -25,11 +27,17 @@ impl Voice {
     /// What was asked for.
     pub fn new(events: Events, quiet: bool) -> Self {
         match events {
+            Events::Json if quiet => Self::QuietJson,
             Events::Json => Self::Json,
             Events::Text | Events::None if quiet => Self::Quiet,
             Events::None => Self::NoEvents,
             Events::Text => Self::Text,
         }
+    }
+
+    /// Whether every line is a JSON object.
+    pub fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::QuietJson)
     }
 
     /// An event; the body as it came.
@@ -41,14 +49,14 @@ impl Voice {
                 Ok(value) => printer::json_remark(&value),
                 Err(error) => self.warning(&format!("an event of worker {} cannot be shown: {error}", event.worker)),
             },
-            Self::NoEvents | Self::Quiet => {}
+            Self::NoEvents | Self::Quiet | Self::QuietJson => {}
         }
     }
 
     /// Something that went wrong.
     pub fn error(self, text: &str) {
         match self {
-            Self::Json => level("ERROR", text),
+            Self::Json | Self::QuietJson => level("ERROR", text),
             Self::Text | Self::NoEvents | Self::Quiet => printer::error(text),
         }
     }
@@ -56,7 +64,7 @@ impl Voice {
     /// Something that may be wrong.
     pub fn warning(self, text: &str) {
         match self {
-            Self::Json => level("WARNING", text),
+            Self::Json | Self::QuietJson => level("WARNING", text),
             Self::Text | Self::NoEvents | Self::Quiet => printer::warning(text),
         }
     }
@@ -66,7 +74,7 @@ impl Voice {
         match self {
             Self::Json => level("INFO", text),
             Self::Text | Self::NoEvents => printer::remark(text),
-            Self::Quiet => {}
+            Self::Quiet | Self::QuietJson => {}
         }
     }
 
@@ -74,8 +82,8 @@ impl Voice {
     pub fn at_prompt(self, text: &str) {
         match self {
             // It would only end the line of the prompt, which is none here.
-            Self::Json if text.is_empty() => {}
-            Self::Json => level("INFO", text),
+            Self::Json | Self::QuietJson if text.is_empty() => {}
+            Self::Json | Self::QuietJson => level("INFO", text),
             Self::Text | Self::NoEvents | Self::Quiet => printer::remark(text),
         }
     }
@@ -85,7 +93,7 @@ impl Voice {
         let word = signalled(code);
         let begin = if code == Code::Interrupted { "\n" } else { "" };
         match self {
-            Self::Json => level("WARNING", &format!("{word}: {text}")),
+            Self::Json | Self::QuietJson => level("WARNING", &format!("{word}: {text}")),
             Self::Text | Self::NoEvents | Self::Quiet => printer::remark(&format!("{begin}{word}: {text}")),
         }
     }

@@ -53,7 +53,8 @@ impl WorkerData {
 
     /// The data of one worker. Errors: it has none, or was taken before.
     pub fn take(&mut self, name: &str) -> Result<Value, Failure> {
-        self.0.remove(name).unwrap_or_else(|| Err(Failure::configuration("it is named twice")))
+        let twice = || Failure::configuration("it is named twice").hint("name each worker once");
+        self.0.remove(name).unwrap_or_else(|| Err(twice()))
     }
 }
 
