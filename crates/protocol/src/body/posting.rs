@@ -64,7 +64,7 @@ pub struct Poster {
     pub turn: u32,
 }
 
-/// As [`check_object`], for what a client posts.
+/// As [`super::check_object`], for what a client posts.
 pub fn check_job_request(bytes: &[u8]) -> Result<Poster, DecodeError> {
     #[derive(Deserialize)]
     struct Keys {
