@@ -78,6 +78,8 @@ struct Database {
     write_back: Option<JoinHandle<()>>,
     /// It has not begun anew since that was begun.
     is_long_for_large: bool,
+    /// Nothing more was given back of the free pages that were there when it was opened.
+    is_shrunk: bool,
     page_bytes: u64,
     counts: Counts,
 }
@@ -172,9 +174,13 @@ impl Database {
 
     /// `tables` belong to the job by their column `job`. What is deleted needs some space in the log before it gives any back, so on
     /// a disk that is almost full less of it goes at once.
+    ///
+    /// The log is written back first: where the file has to grow for that, what is free must not go into a longer log, or nothing
+    /// could be given back. An error means that this step deleted nothing.
     fn prune(&mut self, tables: &[&str], retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
+        self.write_back()?;
         let mut jobs_max = PRUNED_JOBS_MAX as u64;
-        let pruned = loop {
+        let mut pruned = loop {
             match self.forget(tables, retention, now, jobs_max) {
                 Err(StoreError::DiskFull { .. }) if jobs_max > 1 => {
                     jobs_max = (jobs_max / LESS_DIVISOR).max(1);
@@ -184,7 +190,14 @@ impl Database {
             }
         };
         self.counts.by_state = None;
-        self.shrink()?;
+        match self.shrink() {
+            Ok(more) => pruned.more |= more,
+            // What went is gone. The rest is given back when there is space.
+            Err(StoreError::DiskFull { .. }) => {}
+            Err(error) if pruned.jobs == 0 => return Err(error),
+            // The next step says what is wrong.
+            Err(_) => pruned.more = true,
+        }
         Ok(pruned)
     }
 
@@ -267,22 +280,29 @@ impl Database {
         self.number("PRAGMA wal_checkpoint(PASSIVE)").map(drop)
     }
 
-    /// Gives free pages back to the file system when there are many; the file gets shorter when the log is written back. Where there
-    /// is no space to move pages, they stay, for jobs to come.
-    fn shrink(&mut self) -> Result<(), StoreError> {
+    /// Gives free pages back to the file system when there are many, as after jobs that went; the first time also fewer, which jobs
+    /// that were being stored when a process died may have left. The file gets shorter when the log is written back. `true`: there
+    /// are more, as a step has a bound. Errors: no space to move pages; they stay, for jobs to come.
+    fn shrink(&mut self) -> Result<bool, StoreError> {
         let free = self.number("PRAGMA freelist_count")?;
         let pages = self.number("PRAGMA page_count")?;
-        if free <= FREE_PAGES_KEPT || free <= pages / FREE_PAGES_DIVISOR {
-            return Ok(());
+        let is_little = self.is_shrunk && free <= pages / FREE_PAGES_DIVISOR;
+        if free <= FREE_PAGES_KEPT || is_little {
+            self.is_shrunk = true;
+            return Ok(false);
         }
-        let pages = (free - FREE_PAGES_KEPT).min(PRUNED_BYTES_MAX / self.page_bytes);
+        let spare = free - FREE_PAGES_KEPT;
+        let pages = spare.min(PRUNED_BYTES_MAX / self.page_bytes);
         step_by_step(pages, |at_once| {
             let given_back = self.give_back(at_once);
-            if !matches!(given_back, Ok(()) if at_once == pages) {
-                self.write_back()?;
-            }
+            // The file gets shorter by that, and the next piece has the whole log to itself.
+            self.write_back()?;
             given_back
-        })
+        })?;
+        // A file that somebody else made may have pages that cannot be moved.
+        let more = pages < spare && self.number("PRAGMA freelist_count")? < free;
+        self.is_shrunk = !more;
+        Ok(more)
     }
 
     fn give_back(&self, pages: u64) -> Result<(), StoreError> {

@@ -118,7 +118,7 @@ impl Database {
     fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
         let Opened { connection, sharing, log_pages, page_bytes } = opened;
         let (files, counts) = (Files::of(&path), Counts::default());
-        let (pages_written_back, write_back, is_long_for_large) = (0, None, false);
+        let (pages_written_back, write_back, is_long_for_large, is_shrunk) = (0, None, false, false);
         Self {
             connection,
             sharing,
@@ -129,6 +129,7 @@ impl Database {
             pages_written_back,
             write_back,
             is_long_for_large,
+            is_shrunk,
             page_bytes,
             counts,
         }

@@ -42,20 +42,24 @@ pub async fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code
             "client" => prune::<norfab_jobs::sqlite::ClientJobs>(&path, &retention, words.dry_run).await,
             _ => prune::<norfab_jobs::sqlite::WorkerJobs>(&path, &retention, words.dry_run).await,
         };
-        match pruned {
-            Ok((Pruned { jobs, bytes, .. }, left)) => rows.push(json!({
+        let (went, error) = match pruned {
+            Ok((went, left, error)) => (Some((went, left)), error),
+            Err(error) => (None, Some(error)),
+        };
+        let mut row = json!({ "name": name, "role": role });
+        if let Some((Pruned { jobs, bytes, .. }, left)) = went {
+            row = json!({
                 "name": name, "role": role, "jobs": jobs, "bytes": bytes, "left": left, "dry_run": words.dry_run,
-            })),
-            Err(error) => {
-                let failure = Failure::failed(&error).advised(error.advice());
-                code = failure.code;
-                printer::error(&failure.text);
-                if global.json {
-                    let mut row = json!({ "name": name, "role": role });
-                    failure.put_into(&mut row);
-                    rows.push(row);
-                }
-            }
+            });
+        }
+        if let Some(error) = error {
+            let failure = Failure::failed(&error).advised(error.advice());
+            code = failure.code;
+            printer::error(&failure.text);
+            failure.put_into(&mut row);
+        }
+        if went.is_some() || global.json {
+            rows.push(row);
         }
     }
     if global.json {
@@ -69,8 +73,12 @@ pub async fn run(global: &Global, site: &Site, words: &PruneArgs) -> Result<Code
     Ok(code)
 }
 
-/// What went, or would, and how many jobs are left.
-async fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> Result<(Pruned, u64), StoreError> {
+/// What went, or would, how many jobs are left, and what kept the rest of it from going. An error: nothing went.
+async fn prune<S: Schema>(
+    path: &Path,
+    retention: &Retention,
+    dry_run: bool,
+) -> Result<(Pruned, u64, Option<StoreError>), StoreError> {
     // Beside its owner, which may be at work.
     let mut store = SqliteStore::<S>::open_beside(path)?;
     // What has ended a moment ago is not there yet. Where it does not come in time, the next prune has it.
@@ -86,21 +94,32 @@ async fn prune<S: Schema>(path: &Path, retention: &Retention, dry_run: bool) -> 
     let now = SystemClock::unix();
     let before = store.ids()?.len() as u64;
     let mut all = Pruned::default();
+    let mut ended = None;
     if dry_run {
         all = store.plan(retention, now)?;
     } else {
         loop {
-            let step = store.prune(retention, now)?;
+            let step = match store.prune(retention, now) {
+                Ok(step) => step,
+                Err(error) if all.jobs == 0 => return Err(error),
+                Err(error) => {
+                    ended = Some(error);
+                    break;
+                }
+            };
             all.jobs += step.jobs;
             all.bytes += step.bytes;
-            store.tidy()?;
+            // The next step, or the end below, says what is wrong.
+            drop(store.tidy());
             if !step.more {
                 break;
             }
         }
-        if all.jobs > 0 {
-            store.give_back()?;
+        match store.give_back() {
+            // Where there is no space for it, it is done when there is.
+            Ok(()) | Err(StoreError::DiskFull { .. }) => {}
+            Err(error) => ended = ended.or(Some(error)),
         }
     }
-    Ok((all, before.saturating_sub(all.jobs)))
+    Ok((all, before.saturating_sub(all.jobs), ended))
 }
