@@ -59,6 +59,16 @@ fn hold(writer: &WorkerWriter<usize>) -> impl Drop + use<> {
     Gate(Some(gate))
 }
 
+/// Opens a database that is full with 200 pages.
+fn with_little_room(folder: &tempfile::TempDir) -> impl FnOnce() -> Box<dyn WorkerStore> + Send + 'static {
+    let path = folder.path().join("jobs.db");
+    move || {
+        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
+        store.limit_pages(200).expect("a limit");
+        Box::new(store)
+    }
+}
+
 #[test]
 fn confirmations_come_in_the_order_of_submission() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -268,12 +278,7 @@ fn a_thread_that_dies_returns_operations_and_disconnects_queries() {
 #[test]
 fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("jobs.db");
-    let (writer, confirmed) = start(move || {
-        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
-        store.limit_pages(200).expect("a limit");
-        Box::new(store)
-    });
+    let (writer, confirmed) = start(with_little_room(&folder));
     writer.try_submit((0..20).map(|number| (worker_insert(number), Some(number))).collect()).expect("space");
     assert!((0..20).all(|_| confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome.is_ok()));
     // Results fill the disk until one finds no space.
@@ -328,12 +333,7 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
 #[test]
 fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("jobs.db");
-    let (writer, confirmed) = start(move || {
-        let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
-        store.limit_pages(200).expect("a limit");
-        Box::new(store)
-    });
+    let (writer, confirmed) = start(with_little_room(&folder));
     let outcome = |operation| {
         writer.try_submit(vec![(operation, Some(0))]).expect("space in the queue");
         confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome
