@@ -116,6 +116,8 @@ pub struct Watch {
     in_memory: BTreeSet<(JobId, Identity)>,
     /// Cancellations that arrived at a worker's process.
     cancelled: BTreeSet<(JobId, Identity)>,
+    /// Jobs that a worker's process ended as cancelled.
+    ended_as_cancelled: BTreeSet<(JobId, Identity)>,
     disturbed: Instant,
     /// When those jobs are due that their clients have in hand.
     due: BTreeSet<(Instant, JobId)>,
@@ -140,6 +142,7 @@ impl Watch {
             unstored_results: BTreeSet::new(),
             in_memory: BTreeSet::new(),
             cancelled: BTreeSet::new(),
+            ended_as_cancelled: BTreeSet::new(),
             disturbed: now,
             due: BTreeSet::new(),
             broker_was_lost: false,
@@ -404,6 +407,12 @@ impl Watch {
         if outcome.state == JobState::Cancelled {
             return;
         }
+        let is_cancelled = |worker: &&Identity| self.ended_as_cancelled.contains(&(job.clone(), (*worker).clone()));
+        if outcome.state == JobState::Completed
+            && let Some(worker) = results.iter().find(is_cancelled)
+        {
+            self.fail(format!("job {job} was cancelled on {worker} and is told as completed"));
+        }
         let patience = if dispatched { SETTLED_AFTER } else { POSTED_AFTER };
         let stored: Vec<(Identity, Instant)> = self
             .stored_results
@@ -469,6 +478,12 @@ impl Watch {
     pub fn finishes(&mut self, job: &JobId, worker: &Identity, ending: Ending) {
         if ending != Ending::Cancelled && self.cancelled.contains(&(job.clone(), worker.clone())) {
             self.fail(format!("job {job} was cancelled on {worker} and ends there as {ending:?}"));
+        }
+        if ending == Ending::Cancelled {
+            self.ended_as_cancelled.insert((job.clone(), worker.clone()));
+        } else {
+            // The process that cancelled it ended before that was stored.
+            self.ended_as_cancelled.remove(&(job.clone(), worker.clone()));
         }
     }
 

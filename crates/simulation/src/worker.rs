@@ -455,9 +455,10 @@ impl World {
     fn announce_cancel(&mut self, index: usize, job: &JobId) {
         let worker = &mut self.workers[index];
         self.watch.worker_cancels(job, &worker.identity);
-        let cancellation = serde_json::json!({ body::CANCELLATION_KEY: { "text": "cancelled by its caller" } });
+        let text = "cancelled by its caller";
+        let cancellation = serde_json::json!({ body::CANCELLATION_KEY: { "text": text } });
         let body = event(&worker.identity, job, EventType::Progress, Some(cancellation));
-        let taken = worker.machine.as_mut().map(|machine| machine.announce_cancel(job, body));
+        let taken = worker.machine.as_mut().map(|machine| machine.announce_cancel(job, text, body));
         self.check_taken(index, job, taken);
     }
 

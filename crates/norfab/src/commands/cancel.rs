@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use norfab_fabric::LinkState;
 use norfab_fabric::client::{ClientHandle, JobHandle, WorkerReport};
+use norfab_fabric::{LinkState, SystemClock};
 use norfab_jobs::{ClientJob, ClientJobDetails, ClientState, ClientStore};
 use norfab_protocol::broker::MANAGEMENT_SERVICE;
 use norfab_protocol::client::{JobState, Lost};
@@ -55,9 +56,22 @@ pub async fn run(global: &Global, words: CancelArgs) -> Result<Code, Failure> {
         return elsewhere(global, site, &name, &folder, details.job, &words).await;
     };
     let _logs = site.start_logs(global, norfab_logs::Role::Client, &name, false)?;
-    let Cancelled { problems, missing, mut standing } = own(&site, &slot, &id, &words).await?;
+    here(global, &site, slot, &folder, details.job, &words, words.wait).await
+}
+
+/// Cancels a job whose client does not run, and tells what became of it.
+async fn here(
+    global: &Global,
+    site: &Site,
+    slot: ClientSlot,
+    folder: &Path,
+    job: ClientJob,
+    words: &CancelArgs,
+    wait: Duration,
+) -> Result<Code, Failure> {
+    let Cancelled { problems, missing, mut standing } = own(site, &slot, &job.id, words, wait).await?;
     drop(slot);
-    let job = stored(&folder, &id)?.map_or(details.job, |details| details.job);
+    let job = stored(folder, &job.id)?.map_or(job, |details| details.job);
     if job.state != ClientState::Cancelling && !job.state.is_final() {
         standing = Standing::NotWritten;
     }
@@ -104,7 +118,13 @@ struct Cancelled {
 
 /// Cancels a job of a client that does not run. It is written down before anybody is told: what cannot be told now is told
 /// when a client of the name runs the next time.
-async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> Result<Cancelled, Failure> {
+async fn own(
+    site: &Site,
+    slot: &ClientSlot,
+    id: &JobId,
+    words: &CancelArgs,
+    wait: Duration,
+) -> Result<Cancelled, Failure> {
     // Whoever cancels a job does not mean to start others.
     let client = site.start_client_that_sends_no_jobs(slot)?;
     let mut cancelled = Cancelled { problems: Vec::new(), missing: Vec::new(), standing: Standing::NotWritten };
@@ -118,7 +138,7 @@ async fn own(site: &Site, slot: &ClientSlot, id: &JobId, words: &CancelArgs) -> 
         }
     };
     // That the time is over is told by what is known then.
-    tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(()))?;
+    tokio::time::timeout(wait, done).await.unwrap_or(Ok(()))?;
     if cancelled.standing == Standing::Unreached && *client.state().borrow() == LinkState::Connected {
         cancelled.standing = Standing::UnderWay;
     }
@@ -186,7 +206,8 @@ async fn warned(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
     std::future::pending().await
 }
 
-/// Cancels a job that a running command waits for: its workers are told under another name, and so is that command.
+/// Cancels a job that a running command waits for: its workers are told under another name, and so is that command. Where it ends before
+/// the job, this one takes its place: it may have been one that had others to cancel, and nobody else writes down what became of the job.
 async fn elsewhere(
     global: &Global,
     site: Site,
@@ -203,6 +224,7 @@ async fn elsewhere(
     let owner = Identity::parse(name).map_err(Failure::configuration)?;
     let connected = Connected::at(site, global).await?;
     let (id, service, reason) = (job.id.clone(), job.service.clone(), words.reason.clone());
+    let waits_until = SystemClock::now() + words.wait;
     connected.client.cancel_elsewhere(owner, id, service, target, &who(), reason).await.map_err(Failure::failed)?;
     let ended = async {
         loop {
@@ -210,7 +232,10 @@ async fn elsewhere(
                 job = details.job;
             }
             if job.state.is_final() {
-                return Ok(());
+                return Ok(None);
+            }
+            if let Some(slot) = connected.site.take_slot(name)? {
+                return Ok(Some(slot));
             }
             tokio::time::sleep(WATCH_INTERVAL).await;
         }
@@ -226,8 +251,12 @@ async fn elsewhere(
             failed = asked => failed,
         }
     };
-    tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(()))?;
+    let slot = tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(None))?;
     connected.client.stop().await;
+    if let Some(slot) = slot {
+        let wait = waits_until.saturating_duration_since(SystemClock::now());
+        return here(global, &connected.site, slot, folder, job, words, wait).await;
+    }
     if job.state.is_final() {
         return Ok(tell(global, &job, &at_its_end(&job), Standing::Elsewhere));
     }

@@ -99,6 +99,21 @@ fn a_job_that_another_command_waits_for_is_cancelled_and_that_command_is_told() 
 }
 
 #[test]
+fn several_cancellations_of_one_client_at_once_all_reach_their_jobs() {
+    let (lab, _up) = Lab::up();
+    let ids: Vec<String> = (0..4).map(|_| long_job(&lab)).collect();
+    let commands: Vec<Role> = ids.iter().map(|id| lab.spawn(&["cancel", id, "--json"])).collect();
+    for (command, id) in commands.into_iter().zip(&ids) {
+        let ended = command.end();
+        assert_eq!((ended.code, &ended.json()["status"]), (Some(0), &json!("CANCELLED")), "{ended:?}");
+        let job = lab.run(&["jobs", id, "--json", "--offline"]).json();
+        assert_eq!(job["status"], "CANCELLED", "{job}");
+        let cancelled = job["results"]["filesharing-worker-1"]["cancelled"].as_str().unwrap_or_default();
+        assert!(cancelled.starts_with("cancelled by "), "{job}");
+    }
+}
+
+#[test]
 fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
     let (lab, up) = Lab::up();
     let id = long_job(&lab);

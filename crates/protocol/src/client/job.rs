@@ -113,7 +113,7 @@ pub struct RestoredClientJob {
     pub started: Vec<Identity>,
     /// Whose result was there.
     pub completed: Vec<Identity>,
-    /// Of one that is being cancelled: who wanted that, when and why.
+    /// Of one that is cancelled, by its client or on a worker: who wanted that, when and why.
     pub errors: Vec<String>,
     /// It is not known how old it is, although its deadline looks like one that tells: somebody set the wall clock back before this
     /// process began. A deadline that is further off than the time-out says the same.
@@ -556,6 +556,15 @@ impl Job {
         self.may_be_taken() || self.dispatched.is_some()
     }
 
+    /// A worker may have said that somebody cancelled it there, and in which words. Whether that is new.
+    pub(super) fn is_cancelled_elsewhere(&mut self, said: Option<String>) -> bool {
+        if self.cancelled_elsewhere.is_some() || said.is_none() {
+            return false;
+        }
+        self.cancelled_elsewhere = said.map(body::bounded_cancel_text);
+        true
+    }
+
     pub(super) fn progress(&self, errors: Vec<String>) -> Progress {
         Progress {
             job: self.request.job.clone(),
@@ -565,6 +574,8 @@ impl Job {
             completed: self.completed.iter().cloned().collect(),
             errors: match &self.cancel {
                 Some(cancel) if errors.is_empty() => vec![cancel.text.clone()],
+                // A process after this one has to know it, too.
+                None if errors.is_empty() => self.cancelled_elsewhere.iter().cloned().collect(),
                 _ => errors,
             },
         }

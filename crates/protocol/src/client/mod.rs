@@ -258,6 +258,8 @@ impl Client {
         self.insert(job);
         if cancelled {
             self.restore_cancel(now, &id, errors);
+        } else if let Some(job) = self.jobs.get_mut(&id) {
+            job.cancelled_elsewhere = errors.into_iter().next();
         }
         if !self.jobs.contains_key(&id) {
             // All had confirmed.

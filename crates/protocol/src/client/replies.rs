@@ -19,6 +19,7 @@ use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
+use crate::worker::reply::cancellation_of;
 
 /// How often a job is posted again for which a worker had no room, or that stopped.
 const NO_ROOM_MAX: u32 = 8;
@@ -328,6 +329,7 @@ impl Client {
             serde_json::from_str(text)
                 .map_err(|error| DecodeError::Body { expected: "results by worker", error: error.to_string() })?
         };
+        let mut news = false;
         for (name, result) in results {
             let worker = Identity::parse(&name)?;
             self.settle(now, id, &worker);
@@ -341,6 +343,8 @@ impl Client {
             if !job.complete(&worker) {
                 continue;
             }
+            // The event that says so may have been missed.
+            news |= job.is_cancelled_elsewhere(cancellation_of(result.get().as_bytes()));
             job.close_questions(&worker);
             // A slice of the message: the text lies in it.
             let payload = payload.slice_ref(result.get().as_bytes());
@@ -352,6 +356,7 @@ impl Client {
         }
         if !self.complete_if_done(now, id) {
             let changed = self.jobs.get_mut(id).is_some_and(|job| job.settle_waiting() || job.is_worth_a_row());
+            let changed = changed || news;
             if changed {
                 self.progress(id);
             }
@@ -528,7 +533,7 @@ impl Client {
         self.store(ClientStoreOperation::Event { job: id.clone(), body: payload.clone() }, None);
         let question = event.input_request();
         let answered = event.input_response_id().map(str::to_owned);
-        let cancelled = event.cancellation().map(|text| body::bounded_cancel_text(text.to_owned()));
+        let cancelled = event.cancellation().map(str::to_owned);
         let ready = event.event_type == EventType::ResultReady
             || (event.event_type == EventType::Progress
                 && event.status == EventStatus::Completed
@@ -541,9 +546,10 @@ impl Client {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
-        if job.cancelled_elsewhere.is_none() {
-            job.cancelled_elsewhere = cancelled;
+        if job.is_cancelled_elsewhere(cancelled) {
+            self.progress(&id);
         }
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(()) };
         if let Some(answered) = answered {
             job.close_question(&worker, &answered);
             job.answers.remove(&answered);

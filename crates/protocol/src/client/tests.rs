@@ -26,6 +26,7 @@ struct Did {
     questions: Vec<String>,
     outcome: Option<Outcome>,
     inserted: bool,
+    rows: Vec<Progress>,
     management: Vec<Result<(Status, Bytes), ManagementFailure>>,
     reconnects: usize,
 }
@@ -69,6 +70,7 @@ impl Bench {
                     assert!(token.is_some());
                     did.inserted = true;
                 }
+                ClientOutput::Store(ClientStoreOperation::Progress(row), _) => did.rows.push(row),
                 ClientOutput::Store(..) | ClientOutput::Note(_) | ClientOutput::Forget(_) => {}
                 ClientOutput::Update(_, JobUpdate::Result(worker, payload)) => {
                     did.results.push((worker.to_string(), String::from_utf8_lossy(&payload).into_owned()));

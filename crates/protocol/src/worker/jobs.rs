@@ -6,10 +6,10 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::output::{
-    Abandoned, Asked, Class, NewJob, Refusal, StartJob, StoreFailure, WorkerNote, WorkerOutput, WorkerStoreOperation,
-    WorkerToken,
+    Abandoned, Asked, Class, Ending, NewJob, Refusal, StartJob, StoreFailure, WorkerNote, WorkerOutput,
+    WorkerStoreOperation, WorkerToken,
 };
-use super::reply::result_payload;
+use super::reply::{marked, result_payload};
 use super::{ActiveJob, FINISH_AGAIN, FINISHES_AGAIN, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, JobsAsked,
@@ -26,6 +26,17 @@ impl Refusal {
     /// Of a job that no worker may take.
     fn for_good(reason: String) -> Self {
         Self { reason, retry: false, turn: None }
+    }
+}
+
+impl ActiveJob {
+    /// How it ends, and with which words: one that was cancelled ends as that.
+    pub(super) fn end(&self, worker: &Identity, ending: Ending, reply: Bytes) -> (Ending, Bytes) {
+        match &self.cancelled {
+            Some(Abandoned::Cancelled { text: Some(text), .. }) => (Ending::Cancelled, marked(worker, &reply, text)),
+            Some(_) => (Ending::Cancelled, reply),
+            None => (ending, reply),
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod jobs;
 mod output;
-mod reply;
+pub(crate) mod reply;
 mod sizes;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -416,10 +416,14 @@ impl Worker {
         Ok(())
     }
 
-    /// A job was cancelled; `body` is the event that says so. Its client needs it where somebody else cancelled the job. Errors:
+    /// A job was cancelled: `text` says by whom, when and why, and stands in its result, `body` is the event that says so. Its client needs
+    /// one of them where somebody else cancelled the job. Errors:
     /// there is no such unfinished job.
-    pub fn announce_cancel(&mut self, job: &JobId, body: Bytes) -> Result<(), NotTaken> {
+    pub fn announce_cancel(&mut self, job: &JobId, said: &str, body: Bytes) -> Result<(), NotTaken> {
         let active = self.jobs.get_mut(job).ok_or(NotTaken::NoSuchJob)?;
+        if let Some(Abandoned::Cancelled { text, .. }) = &mut active.cancelled {
+            *text = Some(said.to_owned());
+        }
         active.spoke = true;
         let client = active.client.clone();
         self.store(WorkerStoreOperation::Event { job: job.clone(), body: body.clone() }, None);
@@ -449,9 +453,9 @@ impl Worker {
             Phase::Queued | Phase::Storing => self.queue.retain(|queued| queued != job),
             Phase::Finishing { .. } | Phase::Unstored { .. } => return,
         }
+        let (ending, reply) = active.end(&self.config.identity, ending, reply);
         let payload = result_payload(&self.config.identity, &reply);
         active.questions.clear();
-        let ending = if active.cancelled.is_some() { Ending::Cancelled } else { ending };
         let last_event = WorkerStoreOperation::Event { job: job.clone(), body: event.clone() };
         active.phase = Phase::Finishing { ending, reply, event };
         let operation = WorkerStoreOperation::Finish { job: job.clone(), ending, payload };

@@ -1,6 +1,7 @@
 //! The body of a 200: one Result under its worker's name.
 
 use bytes::Bytes;
+use serde::Deserialize;
 
 use crate::name::Identity;
 use crate::result::TaskResult;
@@ -30,8 +31,56 @@ pub fn result_reply(worker: &Identity, payload: &[u8]) -> Bytes {
     body.into()
 }
 
+/// How the Result of a job that was cancelled begins. The key is ours: workers of Python NorFab have no cancellations, and their clients take
+/// a Result as it is. It comes first, so that nobody has to read a large one for it.
+const MARK: &[u8] = b"{\"cancelled\":";
+
+/// Says in a body that [`result_reply`] made who cancelled the job, when and why. Its client may have missed the event, and would take what
+/// is left of the job for all of it.
+pub(super) fn marked(worker: &Identity, reply: &Bytes, text: &str) -> Bytes {
+    let payload = result_payload(worker, reply);
+    let Some(keys) = payload.strip_prefix(b"{") else { return reply.clone() };
+    let mut body = prefix(worker);
+    body.reserve(MARK.len() + 2 * text.len() + payload.len());
+    body.extend_from_slice(MARK);
+    serde_json::to_writer(&mut body, text).expect("a text can be written as JSON");
+    if keys.trim_ascii_start().first() != Some(&b'}') {
+        body.push(b',');
+    }
+    body.extend_from_slice(keys);
+    body.push(b'}');
+    body.into()
+}
+
+/// Who cancelled the job of a Result, when and why, where its worker says so.
+pub(crate) fn cancellation_of(result: &[u8]) -> Option<String> {
+    let rest = result.strip_prefix(MARK)?;
+    String::deserialize(&mut serde_json::Deserializer::from_slice(rest)).ok()
+}
+
 /// The Result inside a body that [`result_reply`] made, without copying it.
 pub(super) fn result_payload(worker: &Identity, reply: &Bytes) -> Bytes {
     let start = prefix(worker).len().min(reply.len());
     reply.slice(start..reply.len().saturating_sub(1).max(start))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cancelled_a_job_stands_first_in_its_result_and_is_found_there() {
+        let worker = Identity::parse("w\u{e4}").expect("a name");
+        for (result, marked_result) in
+            [("{}", r#"{"cancelled":"by \"me\""}"#), (r#"{"result":1}"#, r#"{"cancelled":"by \"me\"","result":1}"#)]
+        {
+            let body = marked(&worker, &result_reply(&worker, result.as_bytes()), "by \"me\"");
+            assert_eq!(result_payload(&worker, &body), marked_result);
+            assert!(serde_json::from_slice::<serde_json::Value>(&body).is_ok());
+            assert_eq!(cancellation_of(marked_result.as_bytes()).as_deref(), Some("by \"me\""));
+            assert_eq!(cancellation_of(result.as_bytes()), None);
+        }
+        let other = result_reply(&worker, b"1");
+        assert_eq!(marked(&worker, &other, "by me"), other, "that is no result");
+    }
 }

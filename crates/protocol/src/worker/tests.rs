@@ -320,7 +320,10 @@ fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
     bench.accept("1");
     let text = r#"{"text":"cancelled by me at noon"}"#;
     assert_eq!(bench.told(&["0x07", "other", "", "1", text]), [Did::Cancelled]);
-    bench.worker.announce_cancel(&job("1"), Bytes::from_static(b"{}")).expect("it is not finished");
+    bench
+        .worker
+        .announce_cancel(&job("1"), "cancelled by me at noon", Bytes::from_static(b"{}"))
+        .expect("it is not finished");
     let did = bench.drain();
     assert_eq!(did[0], Did::Stored("event"));
     assert!(matches!(&did[1], Did::Sent(Command::Event, rest) if rest[0] == "c"), "whose job it is: {did:?}");
@@ -328,13 +331,16 @@ fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
     let reply = result_reply(&name("w"), b"{}");
     bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
     let finish = bench.worker.poll_output();
-    assert!(
-        matches!(
-            finish,
-            Some(WorkerOutput::Store(WorkerStoreOperation::Finish { ending: Ending::Cancelled, .. }, Some(_)))
-        ),
-        "{finish:?}"
-    );
+    let Some(WorkerOutput::Store(WorkerStoreOperation::Finish { ending: Ending::Cancelled, payload, .. }, Some(token))) =
+        finish
+    else {
+        panic!("{finish:?}")
+    };
+    let said = br#"{"cancelled":"cancelled by me at noon"}"#;
+    assert_eq!(payload.as_ref(), said, "its client may have missed the event");
+    bench.worker.stored(bench.now, token, Ok(()));
+    let did = bench.drain();
+    assert!(did.iter().any(|did| matches!(did, Did::Sent(Command::Response, rest) if rest.last().is_some_and(|body| body.contains("by me at noon")))), "{did:?}");
 }
 
 #[test]

@@ -284,7 +284,7 @@ impl Run {
 
     fn cancel(&mut self, job: &JobId) {
         self.cancelled.insert(job.clone());
-        self.worker.announce_cancel(job, Bytes::from_static(b"{}")).expect("it has not ended");
+        self.worker.announce_cancel(job, "cancelled", Bytes::from_static(b"{}")).expect("it has not ended");
     }
 
     fn sent(&mut self, message: &[Bytes], class: Class) {

@@ -256,6 +256,50 @@ fn a_job_that_somebody_else_cancelled_ends_as_cancelled() {
 }
 
 #[test]
+fn a_result_tells_that_somebody_else_cancelled_the_job_where_the_event_was_missed() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b", "c"]);
+    let did = bench.reply("0x05", "1", "200", json!({"a": {"cancelled": TEXT, "result": null}}));
+    let row = did.rows.last().expect("it is written down at once, for the next process");
+    assert_eq!((row.state, &row.errors), (JobState::Dispatched, &vec![TEXT.to_owned()]));
+    bench.reply("0x05", "1", "200", json!({"b": {"cancelled": "by another one"}}));
+    let outcome =
+        bench.reply("0x05", "1", "200", json!({"c": {"result": {"cancelled": "9"}}})).outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]));
+}
+
+#[test]
+fn a_job_that_somebody_else_cancelled_ends_as_cancelled_in_the_next_process_too() {
+    let mut bench = Bench::new();
+    let restored = RestoredClientJob {
+        request: bench.request("1", "all"),
+        state: JobState::Started,
+        dispatched: vec![name("a"), name("b")],
+        started: vec![],
+        completed: vec![name("a")],
+        errors: vec![TEXT.to_owned()],
+        ageless: false,
+    };
+    bench.client.restore(bench.now, restored);
+    let outcome = bench.result("1", "b").outcome.expect("the end");
+    assert_eq!((outcome.state, outcome.errors), (JobState::Cancelled, vec![TEXT.to_owned()]));
+}
+
+#[test]
+fn what_a_task_calls_cancelled_cancels_nothing() {
+    for result in
+        [json!({"cancelled": 1}), json!({"result": {"cancelled": TEXT}}), json!({"failed": true, "cancelled": TEXT})]
+    {
+        let mut bench = Bench::new();
+        bench.posted("1", "all");
+        bench.dispatched("1", &["a"]);
+        let outcome = bench.reply("0x05", "1", "200", json!({ "a": result })).outcome.expect("the end");
+        assert_eq!(outcome.state, JobState::Completed);
+    }
+}
+
+#[test]
 fn jobs_that_are_being_cancelled_hold_up_no_others() {
     let mut bench = Bench::new();
     bench.client = Client::new(ClientConfig { in_flight_max: 1, ..ClientConfig::default() });
