@@ -218,6 +218,20 @@ fn a_worker_that_was_away_has_its_time_to_confirm_anew() {
 }
 
 #[test]
+fn a_silent_worker_is_given_up_however_often_somebody_else_cancels_the_job_too() {
+    let mut bench = Bench::cancelled_with_time("a", &["a"]);
+    let word = json!({"workers": null, "uuid": "1", "target": "a", "status": "CANCELLED", "service": "s", "errors": ["by x"],
+        "error": "by x"});
+    for _ in 0..3 {
+        bench.handed_on("1", &["a"], &["a"]);
+        bench.reply("0x05", "1", "400", word.clone());
+        bench.after(CANCEL_ANSWER_MAX.as_secs_f64() / 2.0);
+    }
+    bench.handed_on("1", &["a"], &["a"]);
+    assert_eq!(bench.client.unfinished(), 0);
+}
+
+#[test]
 fn the_end_of_a_cancelled_job_at_a_worker_that_knows_no_cancellations_is_asked_for() {
     let mut bench = Bench::cancelled_with_time("a", &["a"]);
     let sent = bench.event("1", "a", "result_ready", "completed", json!(null)).sent;
