@@ -180,15 +180,14 @@ async fn confirmed(
                 // Who was silent when the client's patience ended may have confirmed it since then.
                 let errors = &details.job.errors;
                 cancelled.missing.retain(|(worker, lost)| {
-                    *lost == Lost::Cancelled
-                        || errors.iter().any(|error| error.starts_with(&format!("worker {worker}: ")))
+                    lost.is_over() || errors.iter().any(|error| error.starts_with(&format!("worker {worker}: ")))
                 });
                 return Ok(());
             }
             Ok(None) => return Ok(()),
             Ok(Some(_)) if !told => {
                 told = true;
-                for (worker, _) in cancelled.missing.iter().filter(|(_, lost)| *lost != Lost::Cancelled) {
+                for (worker, _) in cancelled.missing.iter().filter(|(_, lost)| !lost.is_over()) {
                     printer::warning(&format!("worker {worker} {NOT_YET}"));
                 }
             }
@@ -300,10 +299,8 @@ fn at_its_end(job: &ClientJob) -> Map<String, Value> {
 /// How it stands with the cancellation on each worker that is known to have got the job. Who is not missing has ended.
 fn standings(job: &ClientJob, missing: &[(Identity, Lost)]) -> Map<String, Value> {
     let ended = job.dispatched.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
-    let standing = |lost: &Lost| match lost {
-        Lost::Cancelled => CONFIRMED.to_owned(),
-        lost => lost.to_string(),
-    };
+    // One that refused the job has nothing to confirm.
+    let standing = |lost: &Lost| if lost.is_over() { CONFIRMED.to_owned() } else { lost.to_string() };
     ended.chain(missing.iter().map(|(worker, lost)| (worker.to_string(), standing(lost).into()))).collect()
 }
 
@@ -420,7 +417,9 @@ mod tests {
             let unconfirmed = workers.values().any(|standing| standing != CONFIRMED);
             failure(&job, true, unconfirmed).map(|failure| (failure.code, failure.text, workers))
         };
-        assert_eq!(told(&[(name("b"), Lost::Cancelled)]), None);
+        for nothing_runs in [Lost::Cancelled, Lost::Refused("full".to_owned()), Lost::Unreached, Lost::Forgotten] {
+            assert_eq!(told(&[(name("b"), nothing_runs)]), None);
+        }
         let (code, text, workers) = told(&[(name("b"), Lost::CancelUnanswered)]).expect("it may go on");
         assert!(code == Code::TimedOut && text.starts_with(UNCONFIRMED), "{text}");
         let standing = workers["b"].as_str().expect("a text");
