@@ -28,7 +28,7 @@ use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::{Place, Places, QueueSender};
-use crate::status::{LinkState, Standing};
+use crate::status::{LinkState, Standing, TellProblem};
 use crate::storing::{StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
@@ -99,6 +99,7 @@ pub(super) struct Run {
     pub(super) left: LeftJobs,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
+    problem: TellProblem,
     pub(super) connected: bool,
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
@@ -171,6 +172,7 @@ impl Run {
             left: LeftJobs::default(),
             runner: Arc::new(runner),
             state,
+            problem: options.problem,
             connected: false,
             lost: false,
             standing: Standing::default(),
@@ -279,7 +281,7 @@ impl Run {
     fn statuses(&mut self) {
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            match (&state, state.problem()) {
+            match (&state, (self.problem)(&state)) {
                 // Each try ends the same way: once is enough.
                 _ if state == *self.state.borrow() => {}
                 // As loud as the loss: who has read of that waits for this.

@@ -147,7 +147,7 @@ async fn connected(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
     )
     .await;
     match settled {
-        Ok(Ok(state)) => match site.problem(&state) {
+        Ok(Ok(state)) => match site.problem(client.identity(), &state) {
             None => Ok(()),
             Some(Problem { text, hint: None }) => Err(Failure::new(Code::Unreachable, text)),
             Some(Problem { text, hint: Some(hint) }) => Err(Failure::new(Code::Unreachable, text).hint(hint)),

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use norfab_fabric::TellProblem;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
 use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology, Warning, WarningKind};
 use norfab_logs::{LogQuery, Role, read_logs};
@@ -385,8 +386,8 @@ impl Site {
         .map_err(Failure::failed)
     }
 
-    /// Connects under a name, with the keys in its folder.
-    fn dealer(&self, name: &str, folder: &Path) -> Result<Dealer, Failure> {
+    /// Connects under a name, with the keys in its folder, and tells what the log says of the link.
+    fn dealer(&self, role: &str, name: &str, folder: &Path) -> Result<(Dealer, TellProblem), Failure> {
         let endpoint = self.endpoint()?;
         let keys = if self.encrypted {
             let own = KeyFolder::new(folder);
@@ -397,12 +398,14 @@ impl Site {
         } else {
             None
         };
+        let problem = self.tell_problem(role, folder, keys.as_ref().map(|keys| keys.broker));
         let options = DealerOptions { keys, ..DealerOptions::default() };
         if endpoint.ends_with(":*") || endpoint.ends_with(":0") {
             let text = format!("the broker at {endpoint} takes whatever port is free");
             return Err(Failure::configuration(text).hint(self.port_wanted()));
         }
-        Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(|error| self.of_endpoint(error))
+        let link = Dealer::connect(&self.context, endpoint, name.as_bytes(), options);
+        Ok((link.map_err(|error| self.of_endpoint(error))?, problem))
     }
 }
 

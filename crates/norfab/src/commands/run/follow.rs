@@ -97,7 +97,7 @@ impl Follower {
                 },
                 Ok(()) = state.changed() => {
                     let state = state.borrow_and_update().clone();
-                    self.connection(&state);
+                    self.connection(client, &state);
                 }
             }
         }
@@ -274,9 +274,9 @@ impl Follower {
     }
 
     /// The log tells people; programs want to know it as well.
-    fn connection(&self, state: &LinkState) {
+    fn connection(&self, client: &ClientHandle, state: &LinkState) {
         if self.voice.is_json() {
-            match self.site.problem(state) {
+            match self.site.problem(client.identity(), state) {
                 Some(problem) => self.voice.warning(&problem.to_string()),
                 None => self.voice.information("connected to the broker"),
             }

@@ -90,6 +90,7 @@ impl AskingWorker {
             fetched_files_dir: lab.path("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
             begun_file: None,
+            problem: norfab_fabric::tell_problem(),
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         lab.registered(&["asker", "filesharing-worker-1"]);
