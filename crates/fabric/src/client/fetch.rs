@@ -151,11 +151,20 @@ impl ClientHandle {
             progress(bytes, size);
             return Ok(Fetched { path: target.to_path_buf(), bytes, md5, worker: None });
         }
-        let left = deadline.saturating_duration_since(SystemClock::now()).max(Duration::from_secs(1));
+        let left = deadline.saturating_duration_since(SystemClock::now());
+        let late = |reason: String| FetchError::TimedOut { url: url.to_owned(), timeout, reason };
+        if left.is_zero() {
+            return Err(late(format!("no time was left for its {size} bytes")));
+        }
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(failed)?;
         let part = PartFile::create(folder, &place).map_err(failed)?;
-        let found = self.stream(url, &worker, size, left, part, target, &mut progress).await?;
+        let found =
+            self.stream(url, &worker, size, left, part, target, &mut progress).await.map_err(|error| match error {
+                // What was given, not what was left of it.
+                FetchError::TimedOut { reason, .. } => late(reason),
+                error => error,
+            })?;
         if found.1 != md5 {
             return Err(FetchError::Mismatch { url: url.to_owned(), worker, expected: md5, found: found.1 });
         }
