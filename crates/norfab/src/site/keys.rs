@@ -126,7 +126,7 @@ impl Site {
     }
 
     /// The broker's public key as the command line has it. Errors: it is no key.
-    fn given_key(&self) -> Result<Option<PublicKey>, Failure> {
+    pub fn given_key(&self) -> Result<Option<PublicKey>, Failure> {
         let no_key = |error| Failure::configuration(error).hint(KEY_ADVICE).of(self.key_option());
         self.given_key.as_ref().map(|given| given.trim().parse().map_err(no_key)).transpose()
     }
