@@ -148,9 +148,14 @@ impl Site {
         Self::of_file(global, Self::inventory_file(global, Without::Reaches)?, |_| false, Differences::Counted)
     }
 
-    /// As [`Site::load`], for what is about this host and the inventory on it.
+    /// As [`Site::load`], for what is about this host and the inventory on it. Where a broker has run, none is needed.
     pub fn load_own(global: &Global) -> Result<Self, Failure> {
-        Self::of_file(global, Self::inventory_file(global, Without::Nothing)?, |_| false, Differences::Counted)
+        let base_dir = given(global.base_dir.as_ref()).map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let file = match Self::inventory_file(global, Without::Nothing) {
+            Err(_) if Directories::new(&base_dir).broker().is_dir() => None,
+            file => file?,
+        };
+        Self::of_file(global, file, |_| false, Differences::Counted)
     }
 
     /// As [`Site::load`], for what may do without a broker: a folder that was worked in needs neither inventory nor endpoint.
@@ -323,6 +328,13 @@ impl Site {
     /// Where the broker is. Errors: nothing says so.
     pub fn endpoint(&self) -> Result<&str, Failure> {
         self.endpoint.as_deref().ok_or_else(|| {
+            if let Some(inventory) = &self.inventory
+                && matches!(inventory.section("broker").get("endpoint"), Some(Value::Null | Value::String(_)))
+            {
+                let path = KeyPath::root().key("broker").key("endpoint");
+                return Failure::configuration(inventory.error_at(&path, "it is empty"))
+                    .hint("write tcp://HOST:PORT, and where it is a template, set the variables that it names");
+            }
             let misspelt = self.inventory.as_ref().and_then(|inventory| inventory.misspelt_endpoint());
             Failure::configuration("nothing says where the broker is").hint(match misspelt {
                 Some((location, key)) => format!("{location} has broker.{key}, which is no known key: write endpoint"),
