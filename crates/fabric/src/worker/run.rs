@@ -103,6 +103,7 @@ pub(super) struct Run {
     pub(super) connected: bool,
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
+    was_connected: bool,
     standing: Standing,
     pub(super) stopping: Option<Stopping>,
     figures: ProcessFigures,
@@ -175,6 +176,7 @@ impl Run {
             problem: options.problem,
             connected: false,
             lost: false,
+            was_connected: false,
             standing: Standing::default(),
             stopping: None,
             figures: ProcessFigures::default(),
@@ -289,7 +291,11 @@ impl Run {
                     warn!("worker {} is connected again", self.runner.identity);
                 }
                 (LinkState::Connected, _) => info!("worker {} is connected", self.runner.identity),
-                (_, Some(problem)) => warn!("worker {}: {problem}", self.runner.identity),
+                (_, Some(problem)) => {
+                    warn!("worker {}: {problem}", self.runner.identity);
+                    // Also after a connection that the worker ended itself, as its broker said good-bye.
+                    self.lost |= self.was_connected;
+                }
                 (_, None) => {}
             }
             self.lost = state != LinkState::Connected && (self.lost || self.connected);
@@ -299,6 +305,7 @@ impl Run {
                 warn!("worker {}: {why}", self.runner.identity);
             }
             self.connected = state == LinkState::Connected;
+            self.was_connected |= self.connected;
             if !self.connected {
                 self.outbox.lost();
                 self.machine.disconnected();
