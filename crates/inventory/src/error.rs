@@ -13,6 +13,9 @@ use crate::location::Location;
 /// What to do about a name that cannot be a folder's.
 const NAME_ADVICE: &str = "use letters, digits and dashes";
 
+/// What to do about a dependency on a worker that is not started.
+const UNLISTED_ADVICE: &str = "add it there or remove the dependency";
+
 /// What to do where the inventory is not there.
 const NO_FILE_ADVICE: &str = "give the path of an inventory, or create one with `norfab init`";
 
@@ -253,7 +256,7 @@ pub enum ValueProblem {
         path: Vec<String>,
     },
     /// A worker waits for one that is not started.
-    #[error("depends on {missing:?}, which is not in topology.workers: add it there or remove the dependency")]
+    #[error("depends on {missing:?}, which is not in topology.workers: {UNLISTED_ADVICE}")]
     UnlistedDependency {
         /// The name that is not listed.
         missing: String,
@@ -281,6 +284,7 @@ impl ValueProblem {
         match self {
             Self::Missing { example } => Some(format!("add {example}")),
             Self::NoSuchWorkerFile { base_dir, .. } => Some(correct_the_path(base_dir)),
+            Self::UnlistedDependency { .. } => Some(UNLISTED_ADVICE.to_owned()),
             _ => None,
         }
     }

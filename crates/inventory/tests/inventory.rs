@@ -458,3 +458,9 @@ fn neither_warnings_nor_errors_tell_secrets() {
     }
     assert!(told("  name: 0755\n").contains("0755 is read as 493"));
 }
+
+#[test]
+fn what_to_do_about_a_dependency_that_is_not_started_is_there_for_programs() {
+    let error = load("topology:\n  workers:\n    - a:\n        depends_on: [zz]\n").err().expect("zz is not listed");
+    assert_eq!(error.advice().as_deref(), Some("add it there or remove the dependency"));
+}

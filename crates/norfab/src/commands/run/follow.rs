@@ -363,7 +363,15 @@ fn own_errors(words: &RunArgs, report: &JobReport) -> Vec<String> {
     if report.state == JobState::Stale && !report.workers.is_empty() {
         return Vec::new();
     }
-    job_errors(&words.service, &words.workers, report)
+    // What is told of a worker already is not told again as the job's.
+    let told: Vec<String> = report
+        .views()
+        .into_iter()
+        .flat_map(|(worker, result)| result.errors.into_iter().map(move |error| format!("worker {worker}: {error}")))
+        .collect();
+    let mut errors = job_errors(&words.service, &words.workers, report);
+    errors.retain(|error| !told.contains(error));
+    errors
 }
 
 fn cancel_prompt(job: &JobHandle) -> String {
@@ -414,6 +422,17 @@ mod tests {
         let typed = hint.split('\'').find(|part| part.contains("job_details")).expect("a command");
         let typed = Run::parse_from(typed.split(' ').skip(1)).words;
         assert_eq!((typed.arguments, typed.workers), (vec!["uuid=1".to_owned()], "a,b".to_owned()));
+    }
+
+    #[test]
+    fn what_is_told_of_a_worker_is_not_told_again_as_the_jobs() {
+        let words = Run::parse_from(["run", "filesharing", "echo"]).words;
+        let refused = Lost::Refused("is stopping".to_owned());
+        let own = "something else".to_owned();
+        let errors = vec![format!("worker a: {refused}"), own.clone()];
+        let workers = [(Identity::parse("a").expect("a name"), WorkerReport::Missing(refused))].into();
+        let (id, state) = (JobId::parse("1").expect("an id"), JobState::Failed);
+        assert_eq!(own_errors(&words, &JobReport { id, state, workers, errors, events_dropped: 0 }), [own]);
     }
 
     #[test]
