@@ -97,7 +97,8 @@ mod tests {
         assert_eq!(hash.to_string().parse(), Ok(hash));
         assert_eq!(hash.to_string().to_uppercase().parse(), Ok(hash));
         let text = hash.to_string();
-        for wrong in ["", "e3", &text[1..], &format!("{text}0"), &text.replace('e', "g"), &text.replacen("e3", "+3", 1)] {
+        for wrong in ["", "e3", &text[1..], &format!("{text}0"), &text.replace('e', "g"), &text.replacen("e3", "+3", 1)]
+        {
             assert!(wrong.parse::<ContentHash>().is_err(), "{wrong}");
         }
         assert!("ä".repeat(32).parse::<ContentHash>().is_err());

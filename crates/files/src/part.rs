@@ -106,6 +106,11 @@ impl Part {
         self.file.set_len(bytes)
     }
 
+    /// Reads bytes that were written. Errors: there are not so many.
+    pub fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
     /// Writes bytes at their place.
     pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(bytes, offset)

@@ -247,7 +247,8 @@ mod tests {
     #[test]
     fn what_is_at_hand_is_not_sent_again_unless_it_is_something_else() {
         let all = content(50_000);
-        for (had, began) in [(&all[..30_000], 30_000), (&all[..], 50_000), (&[9; 30_000][..], 0), (&[9; 60_000][..], 0)] {
+        for (had, began) in [(&all[..30_000], 30_000), (&all[..], 50_000), (&[9; 30_000][..], 0), (&[9; 60_000][..], 0)]
+        {
             let sent = messages(&mut source(&all, Some(have(had))), 8 << 10);
             let bytes: usize = sent.iter().map(Bytes::len).sum();
             assert_eq!(received(had, sent), Ok((all.clone(), began)));

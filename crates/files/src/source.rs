@@ -73,12 +73,7 @@ pub struct Source {
 impl Source {
     /// Takes an open file, which is read from the beginning or behind what the receiver has. For the latter its beginning is read
     /// once; `is_ended` is asked now and then whether that is still wanted. Where the beginnings differ, all of it is sent.
-    pub fn new(
-        index: u32,
-        file: File,
-        have: Option<Have>,
-        is_ended: &dyn Fn() -> bool,
-    ) -> Result<Self, SourceError> {
+    pub fn new(index: u32, file: File, have: Option<Have>, is_ended: &dyn Fn() -> bool) -> Result<Self, SourceError> {
         let (look, mode) = Look::of(&file)?;
         let mut source = Self { file, index, look, mode, prefix: Prefix::default(), begun: false, ended: false };
         if let Some(have) = have.filter(|have| (1..=look.size).contains(&have.bytes)) {

@@ -21,13 +21,16 @@ mod folder;
 mod hidden;
 pub mod inventory;
 mod listing;
+mod sending;
 mod share;
+mod stating;
 mod url;
 
 pub use details::URLS_MAX;
 pub use error::FileSharingError;
 pub use fetch::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_TIMEOUT_SECONDS_DEFAULT, CHUNK_TIMEOUT_SECONDS_MAX};
 pub use listing::{LIST_ENTRIES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
+pub use sending::{FILES_AT_ONCE_MAX, PATIENCE_SECONDS_DEFAULT, PATIENCE_SECONDS_MAX};
 pub use url::URL_BYTES_MAX;
 
 use inventory::Settings;
@@ -56,6 +59,8 @@ pub fn service(inventory: &Value, default_base_dir: &Path) -> Result<Service, Fi
         .task(presented(listing::walk_task(&share), "Walk Files"))
         .task(presented(details::task(&share), "Get File Details"))
         .task(presented(fetch::task(&share), "Fetch File"))
+        .task(presented(sending::task(&share), "Send Files"))
+        .task(presented(stating::task(&share), "Stat Files"))
         .task(presented(status_task(), "Get Status"));
     Ok(service)
 }
