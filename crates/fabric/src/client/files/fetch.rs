@@ -12,7 +12,7 @@ use norfab_files::record::Facts;
 use norfab_files::source::hash_to;
 use norfab_files::{Arrival, ContentHash, Part, Prefix, Sink};
 use norfab_protocol::Identity;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::ClientHandle;
 use super::find::Holder;

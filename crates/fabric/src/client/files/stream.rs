@@ -165,7 +165,7 @@ impl ClientHandle {
                     }
                 }
                 // What was on its way is lost with the connection.
-                _ = link.wait_for(|state| *state != LinkState::Connected), if dispatched => {
+                () = is_lost(&mut link), if dispatched => {
                     return Err(Broken::Off("the connection to the broker was lost".to_owned()));
                 }
                 () = tokio::time::sleep(wait) => {
@@ -175,6 +175,12 @@ impl ClientHandle {
             }
         }
     }
+}
+
+/// Waits until the connection is lost.
+async fn is_lost(link: &mut watch::Receiver<LinkState>) {
+    // An error says that the client has ended.
+    drop(link.wait_for(|state| *state != LinkState::Connected).await);
 }
 
 /// Checks and writes what comes, until all is there or something is wrong.
