@@ -8,6 +8,7 @@ use norfab_protocol::worker::{
     Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
 };
 use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
+use norfab_transport::LinkError;
 use tracing::{error, warn};
 
 use super::begun::Before;
@@ -22,10 +23,15 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Tasks for which there is space on the disk beforehand to write down that they begin: 256 bytes each.
 const BEGUN_ROOM_MAX: usize = 1024;
 
+/// How long nobody looks after a connection that has begun to be made, and it is kept: a fraction of what a handshake may take.
+const LINK_ALONE_MAX: Duration = Duration::from_secs(1);
+
 impl Run {
     /// Reads back what the last process left. Without space on the disk for that it waits until there is some, or until it is to stop:
     /// a worker that is there and does not know its jobs would leave them to their deadlines, and new ones find no space either.
-    pub(super) fn restore(&mut self) {
+    /// Errors: the link is broken.
+    pub(super) fn restore(&mut self) -> Result<(), LinkError> {
+        let began = SystemClock::now();
         let before = Before::read(self.begun_file.as_deref());
         let mut after: Option<PageEnd> = None;
         let mut is_told = false;
@@ -41,7 +47,7 @@ impl Run {
                     }
                     self.take_commands();
                     if self.stopping.is_some() {
-                        return;
+                        return Ok(());
                     }
                     std::thread::park_timeout(RESTORE_AGAIN);
                     continue;
@@ -57,6 +63,11 @@ impl Run {
         }
         let room = self.machine.config().max_concurrent_jobs.min(BEGUN_ROOM_MAX);
         self.runner.begun.open(self.begun_file.as_deref(), room, std::mem::take(&mut self.begun_before));
+        if SystemClock::now().saturating_duration_since(began) >= LINK_ALONE_MAX {
+            // It was neither heard nor answered meanwhile, and the broker may have given it up: that would count as its fault.
+            self.link.reconnect()?;
+        }
+        Ok(())
     }
 
     fn restore_job(&mut self, before: &Before, job: WorkerJob) {
