@@ -87,8 +87,8 @@ impl Run {
             }
         };
         let started = job.state != WorkerState::Pending;
-        let idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent())
-            && job.attempts < ATTEMPTS_MAX;
+        let is_idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent());
+        let attempts_max = if is_idempotent { ATTEMPTS_MAX } else { 1 };
         let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
         let (time_left, attempts) = (head.time_left(), job.attempts);
         // What was left when it came is the most that can be left, whatever was done to the wall clock meanwhile.
@@ -100,7 +100,7 @@ impl Run {
         if begun {
             self.begun_before.push(new.job.clone());
         }
-        let restored = RestoredJob::of_row(new, remaining, started, attempts, begun, idempotent);
+        let restored = RestoredJob::of_row(new, remaining, started, attempts, begun, attempts_max);
         self.machine.restore(SystemClock::now(), restored);
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
@@ -166,6 +166,7 @@ pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
             })
         }
         WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
+        WorkerStoreOperation::StartedAnew(id) => WorkerOperation::StartedAnew { id, at },
         WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
         WorkerStoreOperation::Answered(id) => WorkerOperation::Answered { id },
         WorkerStoreOperation::Finish { job, ending, payload } => {
