@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::begun::BegunTasks;
-use super::stopping::{LeftJobs, Stopping};
+use super::stopping::Stopping;
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -98,7 +98,8 @@ pub(super) struct Run {
     pub(super) inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     pub(super) ports: HashMap<JobId, TaskPort>,
-    pub(super) left: LeftJobs,
+    /// Started jobs whose tasks have not begun as the worker stops, and which the next process runs. To the machine they run.
+    pub(super) left: HashSet<JobId>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     pub(super) connected: bool,
@@ -169,7 +170,7 @@ impl Run {
             inbox,
             store_ended: false,
             ports: HashMap::new(),
-            left: LeftJobs::default(),
+            left: HashSet::new(),
             runner: Arc::new(runner),
             state,
             connected: false,
@@ -204,6 +205,7 @@ impl Run {
                 }
             }
         }
+        self.end_cancelled();
         self.machine.store_last_ends();
         // A link that is broken was told.
         drop(self.perform());
