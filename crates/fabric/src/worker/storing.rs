@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use norfab_jobs::{PageEnd, QueryError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
-use norfab_protocol::worker::{
-    Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
-};
+use norfab_protocol::worker::{Ending, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation};
 use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
 use norfab_transport::LinkError;
 use tracing::{error, warn};
@@ -107,22 +105,6 @@ impl Run {
         }
     }
 
-    pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
-        let inbox = self.inbox.clone();
-        let asked = self.storing.ask(move |store, is_whole| {
-            inbox.push([match store.result(&job) {
-                // The end of the job may be among what is missing: no answer is better than that it runs. Its client asks again.
-                Ok(Some((_, None))) if !is_whole => StoreAnswer::Unreadable { job, error: QueryError::Behind.into() },
-                Ok(found) => {
-                    let loaded = found.map(|(_, payload)| LoadedJob { payload });
-                    StoreAnswer::Loaded { job, client, asked, loaded }
-                }
-                Err(error) => StoreAnswer::Unreadable { job, error },
-            }]);
-        });
-        self.told_whether_asked(asked);
-    }
-
     pub(super) fn look_up(&mut self, jobs: Vec<JobId>, question: JobId, client: Identity) {
         let inbox = self.inbox.clone();
         // A job whose row is not there yet is in the machine, and whatever is missing of others does not make them unknown.
@@ -135,7 +117,7 @@ impl Run {
         self.told_whether_asked(asked);
     }
 
-    fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
+    pub(super) fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
         if let Err(error) = asked
             && self.throttle.admit()
         {

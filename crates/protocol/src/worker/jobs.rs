@@ -98,9 +98,10 @@ impl Worker {
         let turn = head.fabric.map(|_| head.turn);
         let refused = self.refused.get(&client, &job).copied();
         if refused.is_some_and(|refused| turn.is_some_and(|turn| turn <= refused)) {
-            // The first POST of this turn came when there was no room, and the client looks for another worker by now.
+            // The first POST of this turn came when there was no room. Of a job for any worker another one may have it by now, and its
+            // client counts on: what is said here is read by who named this worker, or all.
             let reason = format!(
-                "worker {} could not take the job when it came first, and another one may have it by now",
+                "worker {} could not take the job when it came first, and takes no repetition of that: submit it anew",
                 self.config.identity
             );
             self.refuse_unknown(client, job, Refusal { reason, retry: true, turn: refused });
