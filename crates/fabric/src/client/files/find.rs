@@ -97,7 +97,7 @@ impl ClientHandle {
             Err(answers) => answers,
         };
         if !answers.others.is_empty() {
-            let others = Target::list(&std::mem::take(&mut answers.others));
+            let others = Target::list(std::mem::take(&mut answers.others));
             let question = json!({ "url": url });
             match self.ask_holders("file_details", question, others, deadline, without, detailed).await? {
                 Ok(holder) => return Ok(holder),
