@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use norfab_fabric::client::{ClientHandle, FetchError, Fetched};
 use sha2::{Digest, Sha256};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::lab::{Fate, Lab, PATIENCE, Way, content, eventually, read, runtime};
 
@@ -18,6 +20,27 @@ const UNDER_WAY: u64 = 5 << 20;
 
 async fn fetch(client: &ClientHandle, lab: &Lab, to: &str) -> Result<Fetched, FetchError> {
     client.fetch_file("nf://d/f", &lab.path(to), PATIENCE, |_, _| {}).await
+}
+
+/// A transfer that goes on beside the test, and what says that so many bytes are there.
+struct Fetching {
+    task: JoinHandle<Result<Fetched, FetchError>>,
+    came: Arc<Notify>,
+}
+
+fn begin(client: &ClientHandle, lab: &Lab, bytes: u64) -> Fetching {
+    let (client, target) = (client.clone(), lab.path("copy"));
+    let came = Arc::new(Notify::new());
+    let tells = Arc::clone(&came);
+    let task = tokio::spawn(async move {
+        let tell = |so_far, _| {
+            if so_far > bytes {
+                tells.notify_one();
+            }
+        };
+        client.fetch_file("nf://d/f", &target, PATIENCE, tell).await
+    });
+    Fetching { task, came }
 }
 
 fn sent(way: &Way) -> u64 {
@@ -108,15 +131,12 @@ fn a_worker_that_dies_is_replaced_by_another_one_in_the_same_transfer() {
         lab.share("w1", "d/f", &content(LARGE));
         let first = lab.worker("w1").await;
         first.plan(80, Fate::Last);
-        let client = Arc::new(lab.client("c").await);
-        let fetching = {
-            let (client, target) = (Arc::clone(&client), lab.path("copy"));
-            tokio::spawn(async move { client.fetch_file("nf://d/f", &target, PATIENCE, |_, _| {}).await })
-        };
+        let client = lab.client("c").await;
+        let fetching = begin(&client, &lab, 0);
         eventually("the first has died", async || first.is_dead.load(Ordering::SeqCst)).await;
         lab.share("w2", "d/f", &content(LARGE));
         let second = lab.worker("w2").await;
-        let fetched = fetching.await.expect("no panic").expect("it is fetched");
+        let fetched = fetching.task.await.expect("no panic").expect("it is fetched");
         assert_eq!(fetched.worker.expect("somebody").as_str(), "w2");
         assert!(read(&lab.path("copy")) == content(LARGE));
         let came = 80 * (128 << 10) - UNDER_WAY;
@@ -131,23 +151,12 @@ fn the_next_process_goes_on_where_one_was_killed() {
         let mut lab = Lab::new();
         lab.share("w1", "d/f", &content(LARGE));
         let way = lab.worker("w1").await;
-        let client = Arc::new(lab.client("c").await);
-        let half = Arc::new(tokio::sync::Notify::new());
-        let fetching = {
-            let (client, target, half) = (Arc::clone(&client), lab.path("copy"), Arc::clone(&half));
-            tokio::spawn(async move {
-                let tell = |bytes, _| {
-                    if bytes > LARGE as u64 / 2 {
-                        half.notify_one();
-                    }
-                };
-                client.fetch_file("nf://d/f", &target, PATIENCE, tell).await
-            })
-        };
-        half.notified().await;
+        let client = lab.client("c").await;
+        let fetching = begin(&client, &lab, LARGE as u64 / 2);
+        fetching.came.notified().await;
         // Its state is gone, and what it wrote is there.
-        fetching.abort();
-        drop(fetching.await);
+        fetching.task.abort();
+        drop(fetching.task.await);
         client.stop().await;
         // The thread that wrote has still to see that.
         eventually("nobody writes it", async || {
@@ -172,22 +181,11 @@ fn a_transfer_outlives_its_broker() {
         let mut lab = Lab::new();
         lab.share("w1", "d/f", &content(LARGE));
         let way = lab.worker("w1").await;
-        let client = Arc::new(lab.client("c").await);
-        let half = Arc::new(tokio::sync::Notify::new());
-        let fetching = {
-            let (client, target, half) = (Arc::clone(&client), lab.path("copy"), Arc::clone(&half));
-            tokio::spawn(async move {
-                let tell = |bytes, _| {
-                    if bytes > LARGE as u64 / 3 {
-                        half.notify_one();
-                    }
-                };
-                client.fetch_file("nf://d/f", &target, PATIENCE, tell).await
-            })
-        };
-        half.notified().await;
+        let client = lab.client("c").await;
+        let fetching = begin(&client, &lab, LARGE as u64 / 3);
+        fetching.came.notified().await;
         lab.restart_broker().await;
-        fetching.await.expect("no panic").expect("it is fetched");
+        fetching.task.await.expect("no panic").expect("it is fetched");
         assert!(read(&lab.path("copy")) == content(LARGE));
         assert!(sent(&way) < LARGE as u64 + 2 * UNDER_WAY, "{} bytes were sent", sent(&way));
         client.stop().await;
@@ -268,15 +266,12 @@ fn a_file_that_somebody_writes_meanwhile_is_fetched_when_it_stays_the_same() {
         let mut lab = Lab::new();
         lab.share("w1", "d/f", &content(LARGE));
         let way = lab.worker("w1").await;
-        let client = Arc::new(lab.client("c").await);
-        let fetching = {
-            let (client, target) = (Arc::clone(&client), lab.path("copy"));
-            tokio::spawn(async move { client.fetch_file("nf://d/f", &target, PATIENCE, |_, _| {}).await })
-        };
+        let client = lab.client("c").await;
+        let fetching = begin(&client, &lab, 0);
         eventually("it is under way", async || way.streams.load(Ordering::SeqCst) > 5).await;
         let newer: Vec<u8> = content(LARGE).into_iter().rev().collect();
         lab.share("w1", "d/f", &newer);
-        fetching.await.expect("no panic").expect("it is fetched");
+        fetching.task.await.expect("no panic").expect("it is fetched");
         let copy = read(&lab.path("copy"));
         assert!(copy == newer || copy == content(LARGE), "half of one and half of the other");
         tokio::time::timeout(Duration::from_secs(5), client.stop()).await.expect("it ends");
