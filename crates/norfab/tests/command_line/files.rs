@@ -148,6 +148,27 @@ fn a_worker_that_does_not_answer_is_a_time_out() {
 }
 
 #[test]
+fn a_transfer_has_the_time_that_was_given_also_below_a_second() {
+    let (lab, _up) = Lab::up();
+    let file = std::fs::File::create(lab.path("shared/large")).expect("a file");
+    // Sparse: it takes no room, and more than a second to send.
+    file.set_len(1 << 30).expect("room");
+    // Once its hash is known, it is found at once.
+    assert_eq!(lab.run(&["run", "filesharing", "file_details", "url=nf://large"]).code, Some(0));
+    let ended = lab.run(&["files", "get", "nf://large", "here", "-t", "600ms"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), ""), "{ended:?}");
+    assert!(ended.stderr.starts_with("error: 'nf://large' did not come within 0.6 s: "), "{ended:?}");
+    assert!(ended.stderr.contains(" bytes came from worker filesharing-worker-1"), "{ended:?}");
+}
+
+#[test]
+fn json_and_the_file_do_not_share_standard_output() {
+    let ended = Lab::empty().run(&["files", "get", "nf://a", "-", "--json"]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert_eq!(ended.json()["error"], "--json and '-' both take standard output");
+}
+
+#[test]
 fn an_interrupted_transfer_leaves_no_half_file() {
     let (lab, _up) = Lab::up();
     let file = std::fs::File::create(lab.path("shared/large")).expect("a file");
