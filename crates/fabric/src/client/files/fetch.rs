@@ -200,6 +200,10 @@ impl ClientHandle {
                 receiver.received,
                 receiver.size
             );
+            if SystemClock::now() >= wanted.deadline {
+                let (received, size) = (receiver.received, receiver.size);
+                return Err(wanted.timed_out(format!("{received} of {size} bytes came from worker {}", holder.worker)));
+            }
             fruitless.ended(receiver.received > before);
             at_hand.best = at_hand.best.max(receiver.received);
             let broken = |worker: Identity, reason| FetchError::Broken {
