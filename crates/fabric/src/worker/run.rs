@@ -186,8 +186,7 @@ impl Run {
     pub(super) fn run(mut self) {
         let span = norfab_logs::role_span(norfab_logs::Role::Worker, self.runner.identity.as_str());
         let _entered = span.enter();
-        self.restore();
-        match self.turns() {
+        match self.restore().and_then(|()| self.turns()) {
             Ok(()) => info!("worker {} stopped", self.runner.identity),
             Err(error) => error!("worker {} lost its link: {error}", self.runner.identity),
         }
