@@ -10,6 +10,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId};
 use rusqlite::{Connection, params};
 
+use super::room::Through;
 use super::store::{Schema, SqliteStore};
 use super::{Database, unreadable};
 use crate::error::StoreError;
@@ -65,10 +66,14 @@ impl<S: Schema> SqliteStore<S> {
         if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(id, &brought)) {
             self.drop_parts();
             self.sweep()?;
+            self.database.make_room(brought.payload.len(), Through::Parts)?;
             if self.noted.iter().any(|noted| noted.job() == id) {
                 // It may be known to the journal only.
                 self.write(&[])?;
             }
+        } else {
+            // Others fill the disk, too.
+            self.database.make_room(PART_BYTES, Through::OneTransaction)?;
         }
         let before = self.ahead.as_ref();
         let bytes = brought.payload.len();
@@ -99,8 +104,13 @@ impl<S: Schema> SqliteStore<S> {
         if let Some(Parts { job, value, .. }) = self.ahead.take() {
             self.dropped.push((job, value));
             // A full disk may keep them there for a while, where they harm nobody.
-            drop(self.sweep());
+            drop(self.sweep().and_then(|()| self.database.forget_lacking()));
         }
+    }
+
+    /// Whether the result that an operation brings was stored ahead of it.
+    pub(super) fn is_ahead(&self, operation: &S::Operation) -> bool {
+        operation.is_large() && self.ahead.as_ref().is_some_and(|ahead| ahead.id == *operation.job())
     }
 
     /// After operations were applied: what was stored ahead of one of them belongs to it, or to nobody.
