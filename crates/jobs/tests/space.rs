@@ -158,21 +158,30 @@ mod full {
         mounted.leave(36 << 20);
         let waits = owner.fill_with_large_results();
         assert!(waits > 2, "{waits} are stored");
+        // A few, so that what the first of them may find is not enough.
+        let all = waits..waits + 4;
+        for number in all.clone().skip(1) {
+            assert_eq!(owner.outcome(worker_insert(number), number), Ok(()));
+            assert!(owner.outcome(large_finish(number), number).is_err());
+        }
         mounted.fill();
         let log = || bytes(&mounted.path("jobs.db-wal"));
         let before = log();
         for more in 1..4 {
             mounted.leave(300 << 10);
             assert!(!owner.is_whole(), "it is tried, and there is too little");
-            assert_eq!(owner.outcome(worker_insert(waits + more), waits + more), Ok(()));
+            assert_eq!(owner.outcome(worker_insert(all.end + more), all.end + more), Ok(()));
         }
         assert!(log() < before + (300 << 10), "{} bytes after {before}", log());
         let mut store = SqliteWorkerStore::open_beside(&path).expect("enough to look");
         assert_eq!(prune_all(&mut store, &KEEP_NONE), Ok(waits as u64));
-        // There is enough for it now.
-        assert_eq!(owner.confirmed(waits), Ok(()));
-        let stored = store.result(&id(waits)).expect("a query").expect("a job");
-        assert!(stored.1.expect("a result") == large(BYTES));
+        mounted.empty();
+        // There is enough for them now, one after the other.
+        for number in all {
+            assert_eq!(owner.confirmed(number), Ok(()));
+            let stored = store.result(&id(number)).expect("a query").expect("a job");
+            assert!(stored.1.expect("a result") == large(BYTES));
+        }
     }
 
     #[test]
