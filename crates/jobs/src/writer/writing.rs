@@ -93,17 +93,27 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
 
     /// It finds no space: those of other jobs are tried before it.
     fn put_back(&mut self, reason: StoreError) {
-        if self.begun {
-            self.begun = false;
-            self.store.drop_ahead();
-        }
+        self.drop_begun();
         self.held.put_back(reason);
         self.tries = self.tries.saturating_sub(1);
     }
 
-    /// Stores one part of the large one whose turn it is, or all of it when its parts are there.
+    fn drop_begun(&mut self) {
+        if self.begun {
+            self.begun = false;
+            self.store.drop_ahead();
+        }
+    }
+
+    /// Stores one part of the large one whose turn it is, or all of it when its parts are there. Small ones are first: they may be
+    /// about its job.
     fn store_held(&mut self) {
         self.busy = false;
+        if self.retry().is_err() {
+            self.drop_begun();
+            self.tries = 0;
+            return;
+        }
         let Some(front) = self.held.front() else {
             self.tries = 0;
             return;
