@@ -206,6 +206,29 @@ mod full {
     }
 
     #[test]
+    fn a_large_result_in_the_middle_of_which_the_disk_was_filled_leaves_nothing_that_pruning_must_write_first() {
+        let Some(mounted) = Mounted::new(SIZE) else { return };
+        let path = mounted.path("jobs.db");
+        let mut owner = worker(&path);
+        owner.apply(&[worker_insert(0), large_finish(0), worker_insert(1)]).expect("space");
+        owner.settle().expect("space");
+        owner.give_back().expect("space");
+        let result = finish(1, WorkerState::Completed, &large(8 << 20));
+        for _ in 0..10 {
+            assert_eq!(owner.store_ahead(&result), Ok(Ahead::More));
+        }
+        mounted.fill();
+        let refused = owner.store_ahead(&result).expect_err("no space");
+        assert!(matches!(refused, StoreError::DiskFull { .. }), "{refused}");
+        owner.drop_ahead();
+        mounted.leave(256 << 10);
+        owner.tidy().expect("enough to take the parts back");
+        let mut store = SqliteWorkerStore::open_beside(&path).expect("enough to look");
+        assert_eq!(prune_all(&mut store, &KEEP_NONE), Ok(1));
+        assert!(bytes(&path) < 2 << 20, "{} bytes", bytes(&path));
+    }
+
+    #[test]
     fn what_an_owner_that_has_time_wrote_is_in_the_file_so_that_pruning_needs_little_space() {
         let Some(mounted) = Mounted::new(SIZE) else { return };
         let path = mounted.path("jobs.db");

@@ -104,7 +104,7 @@ impl<S: Schema> SqliteStore<S> {
         if let Some(Parts { job, value, .. }) = self.ahead.take() {
             self.dropped.push((job, value));
             // A full disk may keep them there for a while, where they harm nobody.
-            drop(self.sweep().and_then(|()| self.database.forget_lacking()));
+            drop(self.sweep());
         }
     }
 
@@ -123,7 +123,8 @@ impl<S: Schema> SqliteStore<S> {
         }
     }
 
-    /// Removes parts that were dropped, where no other process has: their number may be that of a result by now.
+    /// Removes parts that were dropped, where no other process has: their number may be that of a result by now. The file need not grow
+    /// for them any more.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         if self.dropped.is_empty() {
             return Ok(());
@@ -135,7 +136,7 @@ impl<S: Schema> SqliteStore<S> {
             })
         })?;
         self.dropped.clear();
-        Ok(())
+        self.database.forget_lacking()
     }
 }
 

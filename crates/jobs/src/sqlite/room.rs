@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use super::Database;
 use super::log::LOG_AHEAD_BYTES_MAX;
+use super::{Database, step_by_step};
 use crate::error::StoreError;
 
 /// Bytes of a change up to which nothing is asked: small changes go on until the disk is full.
@@ -41,8 +41,11 @@ impl Database {
         }
         // What there is after that is measured.
         self.join_write_back();
-        if_there_is_space(self.forget_lacking())?;
-        if_there_is_space(self.cut_log())?;
+        self.forget_lacking()?;
+        match self.cut_log() {
+            Ok(()) | Err(StoreError::DiskFull { .. }) => {}
+            Err(error) => return Err(error),
+        }
         if self.has_room(bytes, through)? { Ok(()) } else { Err(StoreError::DiskFull { path: self.path.clone() }) }
     }
 
@@ -62,11 +65,12 @@ impl Database {
         Ok(free >= in_log + bytes.saturating_sub(unused) + self.lacking()? + spared)
     }
 
-    /// Forgets free pages that the file would have to grow for, and that stood in what was dropped.
+    /// Forgets free pages that the file would have to grow for, and that stood in what was dropped: those that there is space to forget.
     pub(super) fn forget_lacking(&self) -> Result<(), StoreError> {
         let free = self.number("PRAGMA freelist_count")?;
         let pages = free.min(self.lacking()? / self.page_bytes);
-        if pages > 0 { self.give_back(pages) } else { Ok(()) }
+        // As many at once as the cache holds are not written.
+        step_by_step(pages, |at_once| self.give_back(at_once)).map(drop)
     }
 
     /// By how many bytes the file has to grow to take what is in the log.
@@ -80,13 +84,6 @@ impl Database {
     pub(super) fn missing_to_prune(&self) -> Result<u64, StoreError> {
         let free = Space::of(&self.path).map_or(0, |space| space.free);
         Ok((self.lacking()? + PRUNING_BYTES).saturating_sub(free))
-    }
-}
-
-fn if_there_is_space(done: Result<(), StoreError>) -> Result<(), StoreError> {
-    match done {
-        Err(StoreError::DiskFull { .. }) => Ok(()),
-        done => done,
     }
 }
 
