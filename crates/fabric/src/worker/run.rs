@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::begun::BegunTasks;
 use super::loads::{Load, Loaded, Loads};
-use super::stopping::{LeftJobs, Stopping};
+use super::stopping::Stopping;
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -96,7 +96,8 @@ pub(super) struct Run {
     pub(super) inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     pub(super) ports: HashMap<JobId, TaskPort>,
-    pub(super) left: LeftJobs,
+    /// Started jobs whose tasks have not begun as the worker stops, and which the next process runs. To the machine they run.
+    pub(super) left: HashSet<JobId>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     pub(super) connected: bool,
@@ -168,7 +169,7 @@ impl Run {
             inbox,
             store_ended: false,
             ports: HashMap::new(),
-            left: LeftJobs::default(),
+            left: HashSet::new(),
             runner: Arc::new(runner),
             state,
             connected: false,
@@ -203,6 +204,7 @@ impl Run {
                 }
             }
         }
+        self.end_cancelled();
         self.machine.store_last_ends();
         // A link that is broken was told.
         drop(self.perform());

@@ -2,7 +2,7 @@
 //! this is.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use norfab_jobs::testing::{Interference, TestWorkerStore};
@@ -183,6 +183,51 @@ async fn left_twice(began: bool) {
     let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
     let job = store.job(&JobId::parse("1").expect("a name")).expect("it can be read").expect("a row").job;
     assert_eq!((job.state, job.attempts), (WorkerState::Completed, attempts));
+}
+
+#[test]
+fn a_job_that_was_cancelled_and_whose_task_is_not_waited_for_any_more_when_its_worker_stops_ends_as_cancelled() {
+    // The task holds one of its threads.
+    let of_tasks = runtime();
+    runtime().block_on(async {
+        let mut fabric = Fabric::start();
+        let path = fabric.database("w1");
+        let (to_say, mut said) = mpsc::unbounded_channel();
+        let (let_go, to_let_go) = std::sync::mpsc::channel();
+        let to_let_go = Arc::new(Mutex::new(to_let_go));
+        let task = Task::new("deaf", "Blocks its thread, which nobody can end.", move |_: TaskContext, NoInput {}| {
+            let (to_say, to_let_go) = (to_say.clone(), Arc::clone(&to_let_go));
+            async move {
+                to_say.send(()).expect("the test waits for it");
+                to_let_go.lock().expect("one task").recv().expect("the test lets it go");
+                Ok("ended too late")
+            }
+        });
+        fabric
+            .worker_changed("w1", |options| {
+                options.service = Arc::new(service(task));
+                options.runtime = of_tasks.handle().clone();
+            })
+            .await;
+        let client = fabric.client("c").await;
+        let job = client.submit(spec("deaf")).await.expect("taken");
+        let id = job.id().clone();
+        said.recv().await.expect("it begins");
+        assert!(job.cancel("me", None).await.expect("a client"));
+        eventually("its worker has told that it is cancelled", async || {
+            let mut store = SqliteWorkerStore::open_beside(&path).expect("a store");
+            let events = store.job(&id).expect("it can be read").expect("a row").events;
+            events.iter().any(|event| String::from_utf8_lossy(event).contains("cancelled by me"))
+        })
+        .await;
+        fabric.stop_worker("w1").await;
+        assert_eq!(state_of(&path, &id), Some(WorkerState::Cancelled));
+        let_go.send(()).expect("it waits for it");
+        fabric.worker("w1").await;
+        let report = job.wait().await;
+        assert_eq!(report.state, JobState::Cancelled, "{report:?}");
+        fabric.stop().await;
+    });
 }
 
 /// Asks the worker about its job.

@@ -17,7 +17,7 @@ use crate::body::{
 };
 use crate::frame::Status;
 use crate::message::{Delivery, WorkerMessage, WorkerReply};
-use crate::name::{Identity, JobId};
+use crate::name::{Identity, JobId, TaskName};
 
 /// Requests up to this size are copied when they are kept.
 const COPIED_BYTES_MAX: usize = 4 << 10;
@@ -426,6 +426,12 @@ impl Worker {
             // Its result is on its way.
             Phase::Finishing { .. } | Phase::Unstored { .. } => {}
         }
+    }
+
+    /// Of a job that runs and was cancelled: what was asked, and who cancelled it.
+    pub fn cancelled(&self, job: &JobId) -> Option<(TaskName, Abandoned)> {
+        let active = self.jobs.get(job).filter(|active| active.phase == Phase::Running)?;
+        Some((active.task.clone(), active.cancelled.clone()?))
     }
 
     pub(super) fn abandon(&mut self, job: &JobId, why: Abandoned) {
