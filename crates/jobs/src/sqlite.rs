@@ -3,7 +3,7 @@
 //! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
 //! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
 //! tables and the queries, `blob` what may be large, `ahead` the parts of large results. `log` writes SQLite's
-//! log back. `replaced` sees to files that somebody else removes.
+//! log back, `room` asks whether there is space. `replaced` sees to files that somebody else removes.
 
 mod ahead;
 mod blob;
@@ -14,6 +14,7 @@ mod open;
 mod reading;
 mod record;
 mod replaced;
+mod room;
 mod rows;
 mod store;
 mod worker;
@@ -74,6 +75,8 @@ struct Database {
     log_pages: Arc<AtomicUsize>,
     /// How long the log was when it was last written back.
     pages_written_back: usize,
+    /// How long it was when the file was last seen to have, or given, what it lacks of it.
+    pages_looked_at: usize,
     /// What writes it back beside this thread.
     write_back: Option<JoinHandle<()>>,
     /// It has not begun anew since that was begun.
@@ -176,9 +179,15 @@ impl Database {
     /// a disk that is almost full less of it goes at once.
     ///
     /// The log is written back first: where the file has to grow for that, what is free must not go into a longer log, or nothing
-    /// could be given back. An error means that this step deleted nothing.
+    /// could be given back. An error means that this step deleted nothing; where it is that the log cannot be written back, it says how much
+    /// is missing.
     fn prune(&mut self, tables: &[&str], retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.write_back()?;
+        match self.write_back() {
+            Err(StoreError::DiskFull { path }) => {
+                return Err(StoreError::NoSpaceToPrune { path, missing: self.missing_to_prune()? });
+            }
+            done => done?,
+        }
         let mut jobs_max = PRUNED_JOBS_MAX as u64;
         let mut pruned = loop {
             match self.forget(tables, retention, now, jobs_max) {
@@ -192,7 +201,7 @@ impl Database {
         self.counts.by_state = None;
         match self.shrink() {
             Ok(more) => pruned.more |= more,
-            // What went is gone. The rest is given back when there is space.
+            // What went is gone. The rest is given back by a pruning that finds space.
             Err(StoreError::DiskFull { .. }) => {}
             Err(error) if pruned.jobs == 0 => return Err(error),
             // The next step says what is wrong.
@@ -280,9 +289,10 @@ impl Database {
         self.number("PRAGMA wal_checkpoint(PASSIVE)").map(drop)
     }
 
-    /// Gives free pages back to the file system when there are many, as after jobs that went; the first time also fewer, which jobs
-    /// that were being stored when a process died may have left. The file gets shorter when the log is written back. `true`: there
-    /// are more, as a step has a bound. Errors: no space to move pages; they stay, for jobs to come.
+    /// Gives free pages back to the file system when there are many, as after jobs that went; until that came to its end once also
+    /// fewer, which jobs that were being stored when a process died may have left. The file gets shorter when the log is written back.
+    /// `true`: there are more, as a step has a bound. What finds no space to be moved stays for the next pruning. Errors: the file
+    /// cannot be read or written.
     fn shrink(&mut self) -> Result<bool, StoreError> {
         let free = self.number("PRAGMA freelist_count")?;
         let pages = self.number("PRAGMA page_count")?;
@@ -293,7 +303,7 @@ impl Database {
         }
         let spare = free - FREE_PAGES_KEPT;
         let pages = spare.min(PRUNED_BYTES_MAX / self.page_bytes);
-        step_by_step(pages, |at_once| {
+        let left = step_by_step(pages, |at_once| {
             let given_back = self.give_back(at_once);
             // The file gets shorter by that, and the next piece has the whole log to itself.
             self.write_back()?;
@@ -301,7 +311,7 @@ impl Database {
         })?;
         // A file that somebody else made may have pages that cannot be moved.
         let more = pages < spare && self.number("PRAGMA freelist_count")? < free;
-        self.is_shrunk = !more;
+        self.is_shrunk = left == 0 && !more;
         Ok(more)
     }
 
@@ -319,8 +329,8 @@ impl Database {
 }
 
 /// Gives pages back, as many at once as there is space for: less after a failure, and more again after a success, which made space.
-/// What [`SHRINK_STEPS_MAX`] steps leave is left to the next pruning.
-fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreError>) -> Result<(), StoreError> {
+/// What [`SHRINK_STEPS_MAX`] steps leave, and what finds no space however little it is, is left to the next pruning: so many pages.
+fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreError>) -> Result<u64, StoreError> {
     let (mut left, mut at_once) = (pages, pages);
     for _ in 0..SHRINK_STEPS_MAX {
         if left == 0 {
@@ -337,7 +347,7 @@ fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreEr
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 fn count(connection: &Connection) -> rusqlite::Result<BTreeMap<String, u64>> {
@@ -402,7 +412,7 @@ mod tests {
     /// Gives pages back where there is space for so many at once, which grows with those that were; how many were, and in how many steps.
     fn given_back(pages: u64, mut space: u64, grows: bool) -> (u64, usize) {
         let (mut given, mut steps) = (0, 0);
-        step_by_step(pages, |at_once| {
+        let left = step_by_step(pages, |at_once| {
             steps += 1;
             if at_once > space {
                 return Err(StoreError::DiskFull { path: PathBuf::new() });
@@ -412,6 +422,7 @@ mod tests {
             Ok(())
         })
         .expect("what finds no space stays");
+        assert_eq!(given + left, pages);
         (given, steps)
     }
 

@@ -17,7 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::begun::BegunTasks;
 use super::loads::{Load, Loaded, Loads};
-use super::stopping::{LeftJobs, Stopping};
+use super::stopping::Stopping;
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -96,7 +96,8 @@ pub(super) struct Run {
     pub(super) inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     pub(super) ports: HashMap<JobId, TaskPort>,
-    pub(super) left: LeftJobs,
+    /// Started jobs whose tasks have not begun as the worker stops, and which the next process runs. To the machine they run.
+    pub(super) left: HashSet<JobId>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     problem: TellProblem,
@@ -170,7 +171,7 @@ impl Run {
             inbox,
             store_ended: false,
             ports: HashMap::new(),
-            left: LeftJobs::default(),
+            left: HashSet::new(),
             runner: Arc::new(runner),
             state,
             problem: options.problem,
@@ -190,8 +191,7 @@ impl Run {
     pub(super) fn run(mut self) {
         let span = norfab_logs::role_span(norfab_logs::Role::Worker, self.runner.identity.as_str());
         let _entered = span.enter();
-        self.restore();
-        match self.turns() {
+        match self.restore().and_then(|()| self.turns()) {
             Ok(()) => info!("worker {} stopped", self.runner.identity),
             Err(error) => error!("worker {} lost its link: {error}", self.runner.identity),
         }
@@ -208,6 +208,7 @@ impl Run {
                 }
             }
         }
+        self.end_cancelled();
         self.machine.store_last_ends();
         // A link that is broken was told.
         drop(self.perform());
