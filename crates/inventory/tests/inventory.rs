@@ -461,6 +461,7 @@ fn neither_warnings_nor_errors_tell_secrets() {
 
 #[test]
 fn what_to_do_about_a_dependency_that_is_not_started_is_there_for_programs() {
-    let error = load("topology:\n  workers:\n    - a:\n        depends_on: [zz]\n").err().expect("zz is not listed");
+    let error =
+        load("topology:\n  workers:\n    - a:\n        depends_on: [zz]\n").map(drop).expect_err("zz is not listed");
     assert_eq!(error.advice().as_deref(), Some("add it there or remove the dependency"));
 }
