@@ -6,8 +6,8 @@
 //!
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
-//! Reading order: [`find`] (who has it), [`stream`] (one transfer of one worker of ours), [`fetch`] (as many as it takes),
-//! [`python`] (workers of Python NorFab).
+//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes),
+//! `python` (workers of Python NorFab).
 
 mod fetch;
 mod find;
