@@ -362,6 +362,26 @@ fn changes_of_other_jobs_pass_a_large_result_that_finds_no_space_and_what_is_abo
 }
 
 #[test]
+fn no_job_is_begun_while_much_waits_for_space() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (writer, confirmed) = start(with_little_room(&folder));
+    let outcome = |operation| {
+        writer.try_submit(vec![(operation, Some(0))]).expect("space in the queue");
+        confirmed.recv_timeout(PATIENCE).expect("a confirmation").outcome
+    };
+    for number in 0..2 {
+        assert_eq!(outcome(worker_insert(number)), Ok(()));
+    }
+    let is_full = |outcome: Outcome| outcome.is_err_and(|error| error.is_disk_full());
+    assert!(is_full(outcome(finish(0, WorkerState::Completed, &large(15 << 20)))));
+    assert_eq!(outcome(worker_insert(2)), Ok(()));
+    assert!(is_full(outcome(finish(1, WorkerState::Completed, &large(2 << 20)))));
+    assert!(is_full(outcome(worker_insert(3))));
+    assert_eq!(outcome(worker_event(2, "goes on")), Ok(()));
+    assert_eq!(writer.statistics().failed, 1);
+}
+
+#[test]
 fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let (writer, confirmed) = start(with_little_room(&folder));

@@ -15,6 +15,9 @@ use crate::store::Operation;
 /// Changes that are kept at most: as many as wait in the queue.
 const HELD_OPERATIONS_MAX: usize = QUEUE_OPERATIONS_MAX;
 
+/// Bytes of changes that are kept with which no job is begun any more: what those that run bring must find room here.
+const BEGINNING_BYTES_MAX: usize = QUEUE_BYTES_MAX / 4;
+
 /// Bytes of a change above which it waits among the large ones: one that finds no space keeps no smaller one waiting.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 
@@ -50,9 +53,19 @@ impl<One: Operation, Token> Held<One, Token> {
         self.jobs.len()
     }
 
-    /// Why an operation has to wait behind one of its job. `None`: it has not.
+    /// Whether each operation can be stored, as far as this is concerned.
+    pub(super) fn lets_all_pass(&self) -> bool {
+        self.jobs.is_empty() && self.bytes <= BEGINNING_BYTES_MAX
+    }
+
+    /// Why an operation cannot be stored now: it is behind one of its job, or begins a job while too much is kept.
     pub(super) fn keeps_back(&self, operation: &One) -> Option<&StoreError> {
-        self.reason.as_ref().filter(|_| self.jobs.contains_key(operation.job()))
+        let keeps_back = if operation.begins_a_job() {
+            self.bytes > BEGINNING_BYTES_MAX
+        } else {
+            self.jobs.contains_key(operation.job())
+        };
+        self.reason.as_ref().filter(|_| keeps_back)
     }
 
     /// Keeps a change, unless too many are kept. `false`: it is lost.

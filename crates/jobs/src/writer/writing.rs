@@ -145,9 +145,9 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
     }
 
     /// Stores a batch, behind small changes that are held: the outcome of each operation. What has to stay behind a large one is held,
-    /// too.
+    /// too, and no job is begun while much is.
     fn write(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
-        if self.held.large_jobs() == 0 {
+        if self.held.lets_all_pass() {
             return self.write_all(operations, tokens);
         }
         let reasons: Vec<Option<StoreError>> =
@@ -156,6 +156,10 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         let mut kept = VecDeque::new();
         for ((operation, token), reason) in operations.into_iter().zip(tokens).zip(&reasons) {
             match reason {
+                Some(reason) if operation.begins_a_job() => {
+                    self.counters.failed.fetch_add(1, Ordering::Relaxed);
+                    kept.push_back(Err(OperationError::NotStored(reason.clone())));
+                }
                 Some(reason) => kept.extend(self.keep(vec![operation], std::slice::from_ref(token), reason)),
                 None => {
                     passing.push(operation);
