@@ -82,6 +82,15 @@ impl Outbox {
         });
     }
 
+    /// Puts other words in the place of what waits about jobs.
+    pub(crate) fn reword(&mut self, mut words: impl FnMut(&JobId, &Frames) -> Option<Frames>) {
+        for waiting in &mut self.queue {
+            let Some(frames) = waiting.job.as_ref().and_then(|job| words(job, &waiting.frames)) else { continue };
+            self.bytes = self.bytes - size(&waiting.frames) + size(&frames);
+            waiting.frames = frames;
+        }
+    }
+
     /// Throws away what was announced of a job if it still waits for company: what follows says more.
     pub(crate) fn withdraw(&mut self, job: &JobId) {
         if self.company_until.is_none() {
@@ -299,5 +308,20 @@ mod tests {
         outbox.push(now, vec!["201".into()], Class::Unhurried, None, None);
         assert!(outbox.is_due());
         assert_eq!((outbox.deadline(), outbox.failures()), (None, 1));
+    }
+
+    #[test]
+    fn what_waits_can_be_worded_anew() {
+        let mut bench = Bench::new();
+        let job = JobId::parse("1").expect("an id");
+        let frames =
+            |text: &'static str| -> Frames { [bytes::Bytes::from_static(text.as_bytes())].into_iter().collect() };
+        bench.outbox.push(bench.now, frames("old"), Class::Data, Some(job.clone()), None);
+        bench.outbox.push(bench.now, frames("of nobody"), Class::Data, None, None);
+        bench.outbox.reword(|about, words| (*about == job && *words == frames("old")).then(|| frames("newer")));
+        assert_eq!(bench.outbox.bytes(), "newer".len() + "of nobody".len());
+        bench.outbox.flush(bench.now, &mut bench.dealer).expect("a link");
+        let received = bench.router.try_receive().expect("a link").expect("a message");
+        assert_eq!(received.frames, ["newer"]);
     }
 }

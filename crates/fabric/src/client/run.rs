@@ -13,7 +13,7 @@ use norfab_protocol::client::{
     Client, ClientConfig, ClientNote, ClientOutput, ClientStoreOperation, ClientToken, JobRequest, JobUpdate, Lost,
     ManagementFailure, SILENCE_MAX,
 };
-use norfab_protocol::frame::Status;
+use norfab_protocol::frame::{Command, Status};
 use norfab_protocol::target::Target;
 use norfab_protocol::worker::Class;
 use norfab_protocol::{Identity, JobId, ServiceName};
@@ -252,9 +252,10 @@ impl Run {
         let mut again = false;
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            match (self.problem)(&state) {
-                // Each try ends the same way: once is enough.
-                _ if state == *self.state.borrow() => {}
+            // Each try ends the same way: once is enough.
+            let is_new = state != *self.state.borrow();
+            match is_new.then(|| (self.problem)(&state)).flatten() {
+                _ if !is_new => {}
                 // Who starts a client waits for its first connection and tells why there is none.
                 Some(problem) if !self.was_connected => info!("client {}: {problem}", self.identity),
                 Some(problem) => warn!("client {}: {problem}", self.identity),
@@ -271,6 +272,7 @@ impl Run {
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
             if self.connected {
+                self.reword_posts();
                 self.machine.connected(SystemClock::now());
             } else {
                 self.machine.disconnected();
@@ -480,6 +482,15 @@ impl Run {
                 mailbox.close();
             }
         }
+    }
+
+    /// What was about to leave when the connection was lost leaves on the next one, and a POST says how much of its job's time is left.
+    fn reword_posts(&mut self) {
+        let (now, machine) = (SystemClock::now(), &self.machine);
+        self.outbox.reword(|job, frames| {
+            let is_post = frames.get(2).and_then(|frame| Command::from_frame(frame)) == Some(Command::Post);
+            is_post.then(|| machine.reworded(now, job, frames.get(4)?)).flatten()
+        });
     }
 
     fn note(&mut self, note: &ClientNote) {

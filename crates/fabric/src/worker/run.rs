@@ -284,9 +284,10 @@ impl Run {
     fn statuses(&mut self) {
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            match (&state, (self.problem)(&state)) {
-                // Each try ends the same way: once is enough.
-                _ if state == *self.state.borrow() => {}
+            // Each try ends the same way: once is enough.
+            let is_new = state != *self.state.borrow();
+            match (&state, is_new.then(|| (self.problem)(&state)).flatten()) {
+                _ if !is_new => {}
                 // As loud as the loss: who has read of that waits for this.
                 (LinkState::Connected, _) if self.lost => {
                     warn!("worker {} is connected again", self.runner.identity);

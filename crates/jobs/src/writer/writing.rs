@@ -176,8 +176,28 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
     fn write_all(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
         match self.retry().and_then(|()| self.apply(&operations)) {
             Ok(outcomes) => outcomes,
+            // There may be space for some of them.
+            Err(StoreError::DiskFull { .. }) if operations.len() > 1 && self.held.is_empty() => {
+                self.write_in_parts(operations, tokens)
+            }
             Err(error) => self.keep(operations, tokens, &error),
         }
+    }
+
+    fn write_in_parts(&mut self, mut operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
+        let most = operations.len().div_ceil(LESS_DIVISOR);
+        let mut outcomes = Vec::with_capacity(operations.len());
+        for tokens in tokens.chunks(most) {
+            let part: Vec<_> = operations.drain(..tokens.len()).collect();
+            // One that is kept keeps those behind it, of which some are about its job.
+            let applied =
+                if self.held.is_empty() { self.apply(&part) } else { self.retry().and_then(|()| self.apply(&part)) };
+            outcomes.extend(match applied {
+                Ok(outcomes) => outcomes,
+                Err(error) => self.keep(part, tokens, &error),
+            });
+        }
+        outcomes
     }
 
     /// What becomes of operations that could not be stored.

@@ -78,7 +78,13 @@ async fn here(
     for problem in problems {
         printer::warning(&printer::printable(&problem));
     }
-    Ok(tell(global, &job, &standings(&job, &missing), standing))
+    let mut workers = standings(&job, &missing);
+    if job.state.is_final() {
+        // It may have ended in another process, which has written down who has not confirmed it.
+        let told = at_its_end(&job);
+        workers.extend(told.into_iter().filter(|(_, standing)| *standing != CONFIRMED));
+    }
+    Ok(tell(global, &job, &workers, standing))
 }
 
 fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails), Failure> {

@@ -94,10 +94,18 @@ impl Site {
         Arc::new(move |state| {
             if *state == LinkState::Connected
                 && !kept.swap(true, Ordering::Relaxed)
-                && let Some(key) = &key
-                && let Err(error) = KeyFolder::new(&folder).keep_broker_public_key(key)
+                && let Some(key) = key
             {
-                tracing::warn!("the broker's key is not kept for the next start: {error}");
+                let folder = folder.clone();
+                // A disk that hangs must not keep the role from its broker.
+                let keeping = std::thread::Builder::new().name("keep-key".to_owned()).spawn(move || {
+                    if let Err(error) = KeyFolder::new(&folder).keep_broker_public_key(&key) {
+                        tracing::warn!("the broker's key is not kept for the next start: {error}");
+                    }
+                });
+                if let Err(error) = keeping {
+                    tracing::warn!("the broker's key is not kept for the next start: {error}");
+                }
             }
             site.problem_of_role(&role, &folder, state)
         })

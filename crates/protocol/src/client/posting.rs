@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::job::{Job, JobState};
 use super::{Client, RUNS_MAX};
+use crate::frame::Frames;
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{JobId, ServiceName};
 use crate::target::Target;
@@ -114,6 +115,14 @@ impl Client {
         self.set_timer(id);
         self.silent_since.get_or_insert(now);
         self.send(message);
+    }
+
+    /// A POST for all that the job is for, as it would be sent now: one that has waited to leave says how much of the job's time there was
+    /// before. `None`: that is no POST of an unfinished job.
+    pub fn reworded(&self, now: Instant, id: &JobId, target: &[u8]) -> Option<Frames> {
+        let job = self.jobs.get(id).filter(|job| job.request.target.as_str().as_bytes() == target)?;
+        let again = job.posts > 1 || job.may_be_posted;
+        Some(job.post_to(now, job.request.target.clone(), again, job.turn_of_posts).encode())
     }
 
     /// Asks the workers that have not answered.

@@ -559,3 +559,16 @@ fn results_of_thousands_of_workers_cost_the_same_each() {
     // Tenths of a second, rows included; what grows with the square takes ten times as long.
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
+
+#[test]
+fn a_post_that_waited_to_leave_is_worded_anew() {
+    let mut bench = Bench::new();
+    bench.posted("1", "any");
+    bench.after(3.0);
+    let words = bench.client.reworded(bench.now, &id("1"), b"any").expect("it is unfinished");
+    let body: serde_json::Value = serde_json::from_slice(&words[6]).expect("JSON");
+    let left = body["remaining"].as_f64().expect("what is left");
+    assert!(left <= bench.client.jobs[&id("1")].request.timeout.as_secs_f64() - 3.0, "{body}");
+    assert!(bench.client.reworded(bench.now, &id("1"), b"[\"w\"]").is_none(), "one for a worker says which turn it is");
+    assert!(bench.client.reworded(bench.now, &id("2"), b"any").is_none());
+}

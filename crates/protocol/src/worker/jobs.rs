@@ -33,7 +33,9 @@ impl ActiveJob {
     /// How it ends, and with which words: one that was cancelled ends as that.
     pub(super) fn end(&self, worker: &Identity, ending: Ending, reply: Bytes) -> (Ending, Bytes) {
         match &self.cancelled {
-            Some(Abandoned::Cancelled { text: Some(text), .. }) => (Ending::Cancelled, marked(worker, &reply, text)),
+            Some(Abandoned::Cancelled { text: Some(text), .. }) if self.ends => {
+                (Ending::Cancelled, marked(worker, &reply, text))
+            }
             Some(_) => (Ending::Cancelled, reply),
             None => (ending, reply),
         }
@@ -56,6 +58,7 @@ impl Worker {
             phase: if given_up { Phase::Running } else { Phase::Queued },
             questions: Vec::new(),
             cancelled: None,
+            ends: false,
             abandoned: false,
             attempts,
             counted,
@@ -139,6 +142,7 @@ impl Worker {
             phase: Phase::Storing,
             questions: Vec::new(),
             cancelled: None,
+            ends: false,
             abandoned: false,
             attempts: 0,
             counted: false,
@@ -411,6 +415,8 @@ impl Worker {
         if active.cancelled.is_some() {
             return;
         }
+        // The fabric takes a job back from one of several workers without that: it goes on elsewhere, and nobody cancelled it.
+        active.ends = ends;
         let why = Abandoned::Cancelled { by: client, reason: reason.map(body::bounded_cancel_text), text };
         match active.phase {
             Phase::Running => {

@@ -320,7 +320,7 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
 fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
     let mut bench = Bench::new(1);
     bench.accept("1");
-    let text = r#"{"text":"cancelled by me at noon"}"#;
+    let text = r#"{"text":"cancelled by me at noon","ends":true}"#;
     assert_eq!(bench.told(&["0x07", "other", "", "1", text]), [Did::Cancelled]);
     bench
         .worker

@@ -24,3 +24,19 @@ fn a_post_that_comes_behind_the_cancellation_of_its_job_does_not_run() {
     bench.told(&["0x07", "other", "", "4", r#"{"ends":true}"#]);
     assert_eq!(bench.post("4")[0], Did::Stored("insert"));
 }
+
+#[test]
+fn a_job_that_is_taken_back_from_one_worker_is_not_told_as_cancelled() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    let text = r#"{"text":"cancelled by the fabric: another one has it"}"#;
+    assert_eq!(bench.told(&["0x07", "c", "", "1", text]), [Did::Cancelled]);
+    bench.worker.announce_cancel(&job("1"), "cancelled by the fabric", Bytes::from_static(b"{}")).expect("it runs");
+    let reply = result_reply(&name("w"), b"{}");
+    bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
+    let payload = std::iter::from_fn(|| bench.worker.poll_output()).find_map(|output| match output {
+        WorkerOutput::Store(WorkerStoreOperation::Finish { payload, .. }, _) => Some(payload),
+        _ => None,
+    });
+    assert_eq!(payload.expect("its end").as_ref(), b"{}");
+}
