@@ -518,7 +518,6 @@ impl Run {
 
     /// Reads back what the last process left unfinished.
     fn restore(&mut self) {
-        // Where nobody can say it, all may be theirs.
         // Where nobody can say it, it is asked for again with the first jobs that can be read.
         if let Some(last_number) = self.storing.first(|store| store.last_number()) {
             self.earlier.is(last_number);
