@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `service` | the name under which workers register | `filesharing` |
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
-//! | `remotes` | must be absent or empty: git remotes are not supported | none |
+//! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,20 @@ use norfab_service::ServiceName;
 use serde_json::Value;
 
 use crate::error::FileSharingError;
+use crate::remotes::{self, definition::Definition};
 
 /// The name of the service where the inventory names none.
 pub const DEFAULT_SERVICE: &str = "filesharing";
 
 /// What the service is made from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The name under which workers register.
     pub service: ServiceName,
     /// The folder to share.
     pub base_dir: PathBuf,
+    /// Git repositories.
+    pub(crate) remotes: Vec<Definition>,
 }
 
 impl Settings {
@@ -44,13 +47,12 @@ impl Settings {
             Some(Value::String(path)) if !path.is_empty() && !path.contains('\0') => default_base_dir.join(path),
             Some(other) => return Err(wrong("base_dir", "the path of a folder", other)),
         };
-        match inventory.get("remotes") {
-            None | Some(Value::Null) => {}
-            Some(Value::Array(remotes)) if remotes.is_empty() => {}
-            Some(Value::Array(_)) => return Err(FileSharingError::Remotes),
+        let remotes = match inventory.get("remotes") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(remotes)) => remotes::read(remotes)?,
             Some(other) => return Err(wrong("remotes", "a list", other)),
-        }
-        Ok(Self { service, base_dir })
+        };
+        Ok(Self { service, base_dir, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -99,6 +101,7 @@ mod tests {
         let expected = Settings {
             service: ServiceName::parse("filesharing").expect("a name"),
             base_dir: PathBuf::from("/srv/fabric"),
+            remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));
         assert_eq!(read(json!({"extra": 1, "remotes": []})), Ok(expected.clone()));
@@ -129,6 +132,6 @@ mod tests {
         );
         assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
-        assert!(refused(json!({"remotes": [{"name": "r"}]})).starts_with("inventory key 'remotes': "));
+        assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
     }
 }
