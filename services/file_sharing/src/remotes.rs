@@ -156,8 +156,8 @@ pub(crate) struct Remotes {
     remotes: Mutex<Vec<Arc<Remote>>>,
     /// There is another remote.
     changed: Arc<Notify>,
-    /// Nobody can ask for anything any more.
-    over: CancellationToken,
+    /// The service is gone: nobody can ask for anything any more.
+    pub(crate) over: CancellationToken,
 }
 
 impl Remotes {
@@ -233,12 +233,6 @@ impl Remotes {
     fn remotes(&self) -> MutexGuard<'_, Vec<Arc<Remote>>> {
         // Nothing panics while the lock is held.
         self.remotes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Remotes {
-    fn drop(&mut self) {
-        self.over.cancel();
     }
 }
 

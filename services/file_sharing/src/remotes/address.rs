@@ -92,6 +92,15 @@ impl Address {
 
 /// A URL as it may be shown.
 pub(crate) fn shown(url: &str) -> String {
+    // The user of ssh is no secret, as one of https may be, which can be a token.
+    if let Some((scheme, rest)) = url.split_once("://")
+        && scheme.to_ascii_lowercase().contains("ssh")
+        && let Some((authority, _)) = rest.split_once('/')
+        && authority.matches('@').count() == 1
+        && authority.split('@').next().is_some_and(|user| !user.contains(':'))
+    {
+        return url.to_owned();
+    }
     match norfab_secrets::masked(&Value::from(url)) {
         Value::String(shown) => shown,
         // A text stays one.
@@ -186,6 +195,8 @@ mod tests {
         assert_eq!(parse("HTTPS://u:p%40s@host/a"), http("https://host/a", Some(("u", "p@s"))));
         assert_eq!(parse("https://token@host/a"), http("https://host/a", Some(("token", ""))));
         assert_eq!(shown("https://u:secret@host/a"), "https://u:********@host/a");
+        assert_eq!(shown("ssh://git@host/a"), "ssh://git@host/a");
+        assert_eq!(shown("ssh://git:secret@host/a"), "ssh://git:********@host/a");
         let error = parse("svn://u:secret@host/a").expect_err("refused");
         assert!(error.contains("none of https") && !error.contains("secret"), "{error}");
     }

@@ -1,5 +1,6 @@
 //! From the objects of a commit to files. Whoever may push to a repository chooses the names in it, so none is trusted.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 
@@ -103,6 +104,17 @@ pub(crate) fn write(
         levels.push(Level { trees, folder });
     }
     Ok(checkout.left_out)
+}
+
+/// The names in the outermost folder of a commit. Blocks.
+pub(crate) fn names(objects: &gix_odb::Handle, tip: ObjectId, halt: &Halt) -> Result<BTreeSet<Vec<u8>>, SyncError> {
+    let limits = Limits::default();
+    let checkout = Checkout { objects, halt, limits, entries: 0, bytes: 0, left_out: LeftOut::default() };
+    let mut buffer = Vec::new();
+    checkout.tree_of(tip, &mut buffer)?;
+    // The tree was read last.
+    let entries = TreeRefIter::from_bytes(&buffer, gix_hash::Kind::Sha1);
+    entries.map(|entry| Ok(entry.map_err(|error| damaged(&error))?.filename.to_vec())).collect()
 }
 
 /// A tree, and the name of its folder; none for the outermost.

@@ -4,13 +4,14 @@
 //! its place in one step. The one before is kept for a while as `old-REMOTE`: who reads it sees all of it. In every checkout is a file `__norfab__` that says what it is: a folder without it that has content
 //! of its own is never touched.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -80,14 +81,26 @@ impl Mounts {
         }
     }
 
-    /// Errors: a folder with content of its own, or something else, is in the place. Whether it is the same as what is to come
-    /// is not known yet, so a folder passes where nothing else than its content speaks against it.
+    /// Errors: what is in the place can be no checkout. Whether a folder there may be replaced is only known with its content:
+    /// see [`Self::check_names`] and [`Self::publish`].
     pub(crate) fn check(&self, mount: &MountPath) -> Result<(), SyncError> {
         let Some(parent) = self.parent(mount, false)? else { return Ok(()) };
         match standing(&parent, mount.name())? {
             Standing::NoFolder => Err(no_folder(mount, mount.name())),
             _ => Ok(()),
         }
+    }
+
+    /// Errors: a folder in the place holds something that the checkout which is to come does not, so that it is none. Spares the
+    /// writing of one that could not take its place.
+    pub(crate) fn check_names(&self, mount: &MountPath, names: &BTreeSet<Vec<u8>>) -> Result<(), SyncError> {
+        let Some(parent) = self.parent(mount, false)? else { return Ok(()) };
+        let Standing::Foreign(folder) = standing(&parent, mount.name())? else { return Ok(()) };
+        let found = entries(&folder).map_err(SyncError::errno("read the folder in the place of the remote"))?;
+        if found.iter().all(|(name, _)| names.contains(name)) {
+            return Ok(());
+        }
+        Err(SyncError::Taken { mount: mount.text() })
     }
 
     /// Makes an empty folder for a checkout that is to come. One that is left is removed.
@@ -130,7 +143,9 @@ impl Mounts {
             }
             Standing::Nothing => {
                 let renamed = renameat(&stages, new(&label.remote), &parent, mount.name());
-                return renamed.map_err(|errno| not_renamed(errno, mount));
+                renamed.map_err(|errno| not_renamed(errno, mount))?;
+                self.tidy();
+                return Ok(());
             }
             Standing::Empty | Standing::Checkout(_) => {}
         }
@@ -283,7 +298,7 @@ fn old(remote: &str) -> String {
 fn exchange(stages: &OwnedFd, remote: &str, parent: &OwnedFd, mount: &MountPath) -> Result<(), SyncError> {
     let (new, old) = (new(remote), old(remote));
     tree::remove(stages, old.as_bytes())?;
-    match renameat_with(stages, &new, parent, mount.name(), RenameFlags::EXCHANGE) {
+    match swap(stages, &new, parent, mount.name()) {
         Ok(()) => renameat(stages, &new, stages, &old).map_err(|errno| not_renamed(errno, mount)),
         // This file system cannot exchange names: for a moment there is nothing.
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(parent, mount.name(), stages, &old)
@@ -291,6 +306,16 @@ fn exchange(stages: &OwnedFd, remote: &str, parent: &OwnedFd, mount: &MountPath)
             .map_err(|errno| not_renamed(errno, mount)),
         Err(errno) => Err(not_renamed(errno, mount)),
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn swap(stages: &OwnedFd, new: &str, parent: &OwnedFd, name: &str) -> Result<(), Errno> {
+    rustix::fs::renameat_with(stages, new, parent, name, rustix::fs::RenameFlags::EXCHANGE)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+fn swap(_: &OwnedFd, _: &str, _: &OwnedFd, _: &str) -> Result<(), Errno> {
+    Err(Errno::NOSYS)
 }
 
 fn write_label(staged: &OwnedFd, label: &Label) -> Result<(), SyncError> {

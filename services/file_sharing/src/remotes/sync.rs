@@ -243,6 +243,7 @@ fn from_server(
 fn publish(remotes: &Remotes, remote: &Remote, tip: ObjectId, halt: &Halt) -> Result<LeftOut, SyncError> {
     let definition = &remote.definition;
     let objects = remotes.repository(&definition.name).objects()?;
+    remotes.mounts.check_names(&definition.mount, &checkout::names(&objects, tip, halt)?)?;
     let staged = remotes.mounts.stage(&definition.name)?;
     let published = staged
         .try_clone()

@@ -52,6 +52,8 @@ pub(crate) fn all(remotes: &Arc<Remotes>, share: &Arc<Share>, inventory: Vec<Val
     let of = || Arc::clone(remotes);
     let (create, clone, get, forget, resolve) = (of(), of(), of(), of(), of());
     let share = Arc::clone(share);
+    // Gone with the tasks: what is synchronized by itself ends then.
+    let over = remotes.over.clone().drop_guard();
     vec![
         presented(
             Task::new("create_remote_git", "Adds a git remote until the worker ends.", move |context, input| {
@@ -106,6 +108,7 @@ pub(crate) fn all(remotes: &Arc<Remotes>, share: &Arc<Share>, inventory: Vec<Val
             "get_inventory",
             "Gives this worker's inventory, its secrets masked.",
             move |context: TaskContext, NoInput {}| {
+                let _kept = &over;
                 let told = told_inventory(&context.inventory(), &inventory);
                 async { Ok(told) }
             },

@@ -105,8 +105,9 @@ impl Origin {
 
 /// A worker with remotes, on a shared folder `base` in a folder of its own, and an origin.
 pub struct Lab {
-    outer: TempDir,
+    outer: PathBuf,
     pub origin: Origin,
+    _kept: Option<TempDir>,
 }
 
 impl Lab {
@@ -114,7 +115,13 @@ impl Lab {
         let outer = tempfile::tempdir().expect("a folder");
         let origin = Origin::new(outer.path());
         fs::create_dir(outer.path().join("base")).expect("made");
-        Self { outer, origin }
+        Self { outer: outer.path().to_owned(), origin, _kept: Some(outer) }
+    }
+
+    /// The lab of another process.
+    pub fn of_other(outer: &Path) -> Self {
+        let origin = Origin { work: outer.join("work"), bare: outer.join("origin.git") };
+        Self { outer: outer.to_owned(), origin, _kept: None }
     }
 
     /// Starts a worker. It ends when it is dropped, and another can be started on what it leaves.
@@ -123,12 +130,12 @@ impl Lab {
         let home = RemotesHome {
             worker: "test-worker".to_owned(),
             folder: self.folder(),
-            local_base: self.outer.path().to_owned(),
+            local_base: self.outer.clone(),
             clock: Arc::new(TestClock),
             runtime: Handle::current(),
             span: Span::none(),
         };
-        let service = service_with_remotes(&inventory, self.outer.path(), home).expect("a service");
+        let service = service_with_remotes(&inventory, &self.outer, home).expect("a service");
         let view = TestView { inventory: Arc::new(inventory), ..TestView::default() };
         RemoteWorker { worker: TestWorker::new(service).view(view) }
     }
@@ -140,17 +147,17 @@ impl Lab {
 
     /// The folder that all is in.
     pub fn outer(&self) -> &Path {
-        self.outer.path()
+        &self.outer
     }
 
     /// The shared folder.
     pub fn base(&self) -> PathBuf {
-        self.outer.path().join("base")
+        self.outer.join("base")
     }
 
     /// The folder of the worker.
     pub fn folder(&self) -> PathBuf {
-        self.outer.path().join("__norfab__/files/worker/test-worker")
+        self.outer.join("__norfab__/files/worker/test-worker")
     }
 
     /// The content of a shared file.
@@ -212,16 +219,24 @@ impl RemoteWorker {
 /// What tells the inner run of a test from the outer one.
 const INNER: &str = "NORFAB_TEST_INNER";
 
-/// Runs a test in a process of its own, with variables that a process cannot change for itself. True in that process, which is
-/// to do the work; elsewhere it has been done, or this panics.
+/// Whether this is the process of a test in a process of its own.
+pub fn is_inner() -> bool {
+    std::env::var_os(INNER).is_some()
+}
+
+/// This test in a process of its own, with variables that a process cannot change for itself.
+pub fn inner_command(test: &str, variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test program"));
+    command.args(["--exact", test, "--nocapture"]).env(INNER, "1").envs(variables.iter().copied());
+    command
+}
+
+/// Runs a test in a process of its own. True in that process, which is to do the work; elsewhere it has been done, or this panics.
 pub fn in_own_process(test: &str, variables: &[(&str, &str)]) -> bool {
-    if std::env::var_os(INNER).is_some() {
+    if is_inner() {
         return true;
     }
-    let program = std::env::current_exe().expect("a test program");
-    let mut command = Command::new(program);
-    command.args(["--exact", test, "--nocapture"]).env(INNER, "1").envs(variables.iter().copied());
-    let output = command.output().expect("runs");
+    let output = inner_command(test, variables).output().expect("runs");
     let told = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.contains("1 passed"), "{told}");
     false

@@ -25,6 +25,8 @@ pub struct Behaviour {
     pub silent_about: Option<&'static str>,
     /// Closes packs after so many bytes.
     pub pack_bytes: Option<usize>,
+    /// Sends nothing more then, but leaves the connection open.
+    pub stalls: bool,
     /// Sends everybody to this other URL first.
     pub redirect: Option<String>,
     /// Says that it is a page.
@@ -177,5 +179,9 @@ fn answer(
         _ => content,
     };
     stream.write_all(sent)?;
-    stream.flush()
+    stream.flush()?;
+    if behaviour.stalls && sent.len() < content.len() {
+        stream.read_to_end(&mut Vec::new())?;
+    }
+    Ok(())
 }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::lab::{Lab, RemoteWorker, git, in_own_process};
+use crate::lab::{Lab, RemoteWorker, git, in_own_process, inner_command, is_inner};
 use crate::server::{Behaviour, Server};
 
 /// `u:s3cret`, as it travels.
@@ -172,6 +172,49 @@ async fn a_job_ends_at_its_deadline_while_a_server_says_nothing() {
         assert_eq!(worker.clone().await, "cloned");
         lab.origin.push("main");
     }
+}
+
+#[test]
+fn a_process_that_is_killed_in_the_middle_leaves_nothing_for_long() {
+    const FOLDER: &str = "NORFAB_TEST_FOLDER";
+    const URL: &str = "NORFAB_TEST_URL";
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    if is_inner() {
+        let folder = std::env::var(FOLDER).expect("set");
+        let url = std::env::var(URL).expect("set");
+        runtime.block_on(async { Lab::of_other(Path::new(&folder)).with_url(&url).clone().await });
+        panic!("it was to be killed");
+    }
+    let lab = Lab::new();
+    // More than what is buffered on the way.
+    let noise: Vec<u8> =
+        (0..400_000_u64).flat_map(|word| word.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
+    lab.origin.write("noise", noise);
+    lab.origin.push("main");
+    let server = Server::http(lab.outer());
+    server.behave(Behaviour { pack_bytes: Some(1_500_000), stalls: true, ..Behaviour::default() });
+    let variables = [(FOLDER, lab.outer().to_str().expect("text")), (URL, &server.url)];
+    let mut inner = inner_command("web::a_process_that_is_killed_in_the_middle_leaves_nothing_for_long", &variables);
+    let mut inner = inner.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
+    let packs = lab.folder().join("remotes/r/repository/objects/pack");
+    let written = || {
+        let entries = fs::read_dir(&packs).into_iter().flatten().flatten();
+        entries.map(|entry| entry.metadata().map_or(0, |metadata| metadata.len())).sum::<u64>()
+    };
+    let began = Instant::now();
+    while written() < 100_000 {
+        assert!(began.elapsed() < Duration::from_secs(60), "nothing arrives");
+        std::thread::yield_now();
+    }
+    inner.kill().expect("killed");
+    inner.wait().expect("ended");
+    assert!(written() > 0, "it leaves something");
+    server.behave(Behaviour::default());
+    runtime.block_on(async {
+        assert_eq!(lab.with_url(&server.url).clone().await, "cloned");
+    });
+    assert_eq!(fs::read_dir(&packs).expect("read").count(), 2, "a pack and its index");
+    assert!(lab.has("r/noise") && !lab.has("__norfab__"));
 }
 
 #[tokio::test]
