@@ -291,6 +291,62 @@ mod tests {
         assert!(is_safe(b"\xff"));
     }
 
+    /// A repository in which trees of ten entries name one another in so many levels.
+    fn bomb(folder: &std::path::Path, levels: usize) -> (gix_odb::Handle, ObjectId) {
+        use gix_object::Write as _;
+
+        std::fs::create_dir_all(folder.join("pack")).expect("made");
+        let objects = gix_odb::at(folder, gix_hash::Kind::Sha1).expect("objects");
+        let mut id = objects.write_buf(Kind::Blob, b"content").expect("written");
+        let mut mode = "100644";
+        for _ in 0..levels {
+            let mut tree = Vec::new();
+            for number in 0..10 {
+                tree.extend_from_slice(format!("{mode} {number}\0").as_bytes());
+                tree.extend_from_slice(id.as_bytes());
+            }
+            id = objects.write_buf(Kind::Tree, &tree).expect("written");
+            mode = "40000";
+        }
+        (objects, id)
+    }
+
+    #[test]
+    fn a_small_repository_that_stands_for_much_is_refused_before_it_fills_the_disk() {
+        let outer = tempfile::tempdir().expect("a folder");
+        let (objects, tree) = bomb(&outer.path().join("objects"), 9);
+        let refused = |limits: Limits| {
+            let target = tempfile::tempdir().expect("a folder");
+            let folder = OwnedFd::from(File::open(target.path()).expect("open"));
+            write(&objects, tree, folder, limits, &Halt::default()).expect_err("refused").to_string()
+        };
+        let limits = |entries, bytes, depth| Limits { entries, bytes, depth };
+        let expected = "the repository is too large: more than 200 files and folders";
+        assert_eq!(refused(limits(200, 1_000_000, 64)), expected);
+        let expected = "the repository is too large: more than 700 bytes of files";
+        assert_eq!(refused(limits(100_000, 700, 64)), expected);
+        let expected = "the repository is too large: more than 3 folders in one another";
+        assert_eq!(refused(limits(100_000, 1_000_000, 3)), expected);
+    }
+
+    #[test]
+    fn all_files_are_written_and_nothing_once_it_is_to_end() {
+        let outer = tempfile::tempdir().expect("a folder");
+        let (objects, tree) = bomb(&outer.path().join("objects"), 3);
+        let target = tempfile::tempdir().expect("a folder");
+        let folder = || OwnedFd::from(File::open(target.path()).expect("open"));
+        let halt = Halt::default();
+        let left_out = write(&objects, tree, folder(), Limits::default(), &halt).expect("written");
+        assert_eq!(left_out, LeftOut::default());
+        assert_eq!(std::fs::read(target.path().join("9/0/9")).expect("there"), b"content");
+        assert_eq!(names(&objects, tree, &halt).expect("read").len(), 10);
+        halt.halt();
+        let target = tempfile::tempdir().expect("a folder");
+        let folder = OwnedFd::from(File::open(target.path()).expect("open"));
+        let ended = write(&objects, tree, folder, Limits::default(), &halt);
+        assert!(matches!(ended, Err(SyncError::Halted)));
+    }
+
     #[test]
     fn what_is_left_out_is_counted_in_words() {
         assert_eq!(LeftOut::default().messages(), Vec::<String>::new());

@@ -113,3 +113,45 @@ async fn a_file_of_a_remote_is_found_listed_and_fetched_as_any_other() {
     let folder = worker.run("resolve_git_url", json!({"url": "git://r/cfg"})).await;
     assert_eq!(folder["errors"], json!(["'git://r/cfg' file not found"]));
 }
+
+#[tokio::test]
+async fn the_tasks_have_the_arguments_of_the_python_service() {
+    let lab = Lab::new();
+    let worker = lab.with_url("origin.git");
+    let (context, _port, _messages) = worker.worker.context("get_remotes");
+    let arguments = |task: &str| {
+        let described = context.catalogue().get(task).expect("the task").describe();
+        let properties = described["inputSchema"]["properties"].as_object().expect("properties").clone();
+        (properties.keys().cloned().collect::<Vec<_>>(), described["inputSchema"]["required"].clone())
+    };
+    let (names, required) = arguments("create_remote_git");
+    let expected =
+        ["name", "mount", "description", "url", "branch", "type", "username", "password", "auto_sync", "sync_interval"];
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(names), sorted(expected.map(str::to_owned).to_vec()));
+    assert_eq!(required, json!(["name", "url"]));
+    for task in ["git_clone", "delete_remote_git"] {
+        assert_eq!(arguments(task), (vec!["name".to_owned()], json!(["name"])));
+    }
+    assert_eq!(arguments("resolve_git_url"), (vec!["url".to_owned()], json!(["url"])));
+    assert_eq!(arguments("get_remotes").0, ["name"]);
+}
+
+#[tokio::test]
+async fn a_second_remote_of_a_name_and_too_many_remotes_are_refused() {
+    let lab = Lab::new();
+    let worker = lab.worker(json!([]));
+    let remote = |name: String| json!({"name": name, "url": "origin.git", "branch": "main"});
+    for number in 0..256 {
+        let result = worker.run("create_remote_git", remote(format!("r{number}"))).await;
+        assert_eq!(result["failed"], json!(false), "{result}");
+    }
+    let result = worker.run("create_remote_git", remote("r7".to_owned())).await;
+    assert_eq!(result["errors"], json!(["Remote 'r7' is already configured"]));
+    let result = worker.run("create_remote_git", remote("more".to_owned())).await;
+    let error = "Remote 'more' is one too many: a worker has at most 256, delete another";
+    assert_eq!(result["errors"], json!([error]));
+}

@@ -93,7 +93,7 @@ impl Server {
         *self.behaviour.lock().expect("no panic") = behaviour;
     }
 
-    /// Method and path of all requests until now.
+    /// Method and path of all requests until now, and `gone` for each client that went without an answer.
     pub fn requests(&self) -> Vec<String> {
         self.requests.lock().expect("no panic").clone()
     }
@@ -131,8 +131,9 @@ fn answer(
     let stream = stream.get_mut();
     if behaviour.silent_about.is_some_and(|start| format!("{method} {target}").starts_with(start)) {
         // Until the other side goes.
-        stream.read_to_end(&mut Vec::new())?;
-        return Ok(());
+        let read = stream.read_to_end(&mut Vec::new());
+        requests.lock().expect("no panic").push("gone".to_owned());
+        return read.map(drop);
     }
     if let Some(other) = &behaviour.redirect
         && !target.starts_with("/moved/")

@@ -136,7 +136,7 @@ async fn what_is_wrong_with_a_server_is_said() {
     };
     let told = error(closed.clone()).await;
     assert!(told.starts_with(&format!("{closed} cannot be reached: ")) && told.contains("refused"), "{told}");
-    let told = error("https://no-such-host.invalid/a.git".to_owned()).await;
+    let told = error("http://no-such-host.invalid/a.git".to_owned()).await;
     assert_eq!(told, "host 'no-such-host.invalid' not found: check the URL and the name service");
 }
 
@@ -172,6 +172,25 @@ async fn a_job_ends_at_its_deadline_while_a_server_says_nothing() {
         assert_eq!(worker.clone().await, "cloned");
         lab.origin.push("main");
     }
+}
+
+#[tokio::test]
+async fn what_is_under_way_by_itself_ends_with_the_service() {
+    let lab = Lab::new();
+    let server = Server::http(lab.outer());
+    server.behave(Behaviour { silent_about: Some("GET"), ..Behaviour::default() });
+    let until = async |told: &str| {
+        let wait = async {
+            while !server.requests().iter().any(|request| request.starts_with(told)) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), wait).await.unwrap_or_else(|_| panic!("no {told}"));
+    };
+    let worker = lab.worker(json!([{"name": "r", "url": server.url, "branch": "main", "auto_sync": true}]));
+    until("GET").await;
+    drop(worker);
+    until("gone").await;
 }
 
 #[test]
