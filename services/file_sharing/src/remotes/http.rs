@@ -13,6 +13,7 @@ use ureq::{Agent, Body, ResponseExt};
 use super::address::{Credentials, shown};
 use super::error::{SyncError, told};
 use super::halt::Halt;
+use super::packet::NoPacket;
 use super::protocol::Wire;
 
 /// How long the name service and the host may take to answer. Neither can be ended before.
@@ -112,6 +113,12 @@ impl HttpWire {
             return SyncError::Halted;
         }
         let url = self.shown.clone();
+        if error.kind() == io::ErrorKind::InvalidData && error.get_ref().is_some_and(|inner| inner.is::<NoPacket>()) {
+            return SyncError::Protocol { url, problem: NoPacket.to_string() };
+        }
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return SyncError::Unreachable { url, problem: "the connection broke off".to_owned() };
+        }
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         if let Some(rustls::Error::InvalidCertificate(problem)) = inner {
             return SyncError::Certificate { url, problem: problem.to_string() };

@@ -5,6 +5,11 @@ use std::io::{self, BufRead, Read};
 /// Longest line, its length included, as git has it.
 const LINE_BYTES_MAX: usize = 65_520;
 
+/// What was read is no packet.
+#[derive(Debug, thiserror::Error)]
+#[error("it answers with something else than git's protocol")]
+pub(crate) struct NoPacket;
+
 /// A line, or what stands between lines.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
@@ -32,7 +37,7 @@ impl Packet {
                 reader.read_exact(&mut line)?;
                 Ok(Self::Line(line))
             }
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "no packet of git's protocol")),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, NoPacket)),
         }
     }
 
@@ -71,17 +76,36 @@ pub(crate) struct DataBand<'a> {
     pub(crate) failure: Option<String>,
     /// More was sent than may be.
     pub(crate) too_large: bool,
+    /// Why no further line could be read.
+    pub(crate) broken: Option<io::Error>,
 }
 
 impl<'a> DataBand<'a> {
     /// Reads at most so many bytes of data.
     pub(crate) fn new(lines: &'a mut dyn BufRead, bytes_max: u64) -> Self {
-        Self { lines, line: Vec::new(), position: 0, left: bytes_max, over: false, failure: None, too_large: false }
+        Self {
+            lines,
+            line: Vec::new(),
+            position: 0,
+            left: bytes_max,
+            over: false,
+            failure: None,
+            too_large: false,
+            broken: None,
+        }
     }
 
     fn next_line(&mut self) -> io::Result<()> {
         while !self.over && self.position >= self.line.len() {
-            match Packet::read(self.lines)? {
+            let packet = match Packet::read(self.lines) {
+                Ok(packet) => packet,
+                Err(error) => {
+                    let kind = error.kind();
+                    self.broken = Some(error);
+                    return Err(kind.into());
+                }
+            };
+            match packet {
                 Packet::Line(line) => match line.first() {
                     Some(1) => {
                         (self.line, self.position) = (line, 1);

@@ -206,18 +206,15 @@ impl<'a> Session<'a> {
         self.skip_to_pack()?;
         let mut band = DataBand::new(self.wire.reader(), PACK_BYTES_MAX);
         let stored = store(&mut io::BufReader::new(&mut band));
-        let (failure, too_large) = (band.failure.take(), band.too_large);
-        match stored {
-            Ok(stored) => Ok(stored),
-            Err(_) if too_large => Err(SyncError::TooLarge { bound: PACK_BYTES_MAX, what: "bytes" }),
-            Err(error) => match failure {
-                Some(text) => Err(self.said(&text)),
-                // A stream that breaks off looks like a pack that is damaged.
-                None => match self.wire.failed(io::ErrorKind::UnexpectedEof.into()) {
-                    SyncError::Halted => Err(SyncError::Halted),
-                    _ => Err(error),
-                },
-            },
+        let (failure, too_large, broken) = (band.failure.take(), band.too_large, band.broken.take());
+        match (stored, failure, broken) {
+            (Ok(stored), ..) => Ok(stored),
+            (Err(SyncError::Halted), ..) => Err(SyncError::Halted),
+            (Err(_), ..) if too_large => Err(SyncError::TooLarge { bound: PACK_BYTES_MAX, what: "bytes" }),
+            (Err(_), Some(text), _) => Err(self.said(&text)),
+            // What broke off looks like a pack that is damaged.
+            (Err(_), None, Some(error)) => Err(self.wire.failed(error)),
+            (Err(error), None, None) => Err(error),
         }
     }
 

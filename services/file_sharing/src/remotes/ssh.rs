@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::error::{SyncError, told};
 use super::halt::Halt;
+use super::packet::NoPacket;
 use super::protocol::Wire;
 
 /// As git has it: a command for the shell that is used in place of `ssh`.
@@ -188,8 +189,13 @@ impl Wire for SshWire {
         }
     }
 
-    fn failed(&mut self, _: io::Error) -> SyncError {
-        self.complaint()
+    fn failed(&mut self, error: io::Error) -> SyncError {
+        if error.kind() != io::ErrorKind::InvalidData || self.halt.is_halted() {
+            return self.complaint();
+        }
+        // It says something else, and may go on with that.
+        self.running = None;
+        SyncError::Protocol { url: self.url.clone(), problem: NoPacket.to_string() }
     }
 
     fn url(&self) -> String {

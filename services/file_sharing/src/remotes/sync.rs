@@ -7,7 +7,7 @@ use std::time::Duration;
 use gix_hash::ObjectId;
 use norfab_service::{EventDraft, Severity, TaskContext, TaskError, on_blocking_thread};
 use tokio::sync::OwnedMutexGuard;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::address::Address;
 use super::checkout::{self, LeftOut, Limits};
@@ -85,6 +85,7 @@ pub(crate) async fn synchronize(
     let attempted = remotes.clock.utc();
     remote.state().last_sync_attempt = Some(attempted.clone());
     let work = Work { remotes, remote, voice };
+    let mut unfinished = Unfinished(Some(remote));
     let mut messages = Vec::new();
     let ended = match work.run(turn).await? {
         Ok(None) => Ok(Status::Unchanged),
@@ -94,6 +95,7 @@ pub(crate) async fn synchronize(
         }
         Err(error) => Err(error.to_string()),
     };
+    unfinished.0 = None;
     let (status, problem) = match ended {
         Ok(status) => (status, None),
         Err(problem) => (Status::Failed, Some(problem)),
@@ -120,6 +122,18 @@ pub(crate) async fn synchronize(
     Ok(Outcome { status, attempted, problem, messages })
 }
 
+/// Says of a remote that it failed where nobody waits for the end any more.
+struct Unfinished<'a>(Option<&'a Remote>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let Some(remote) = self.0 else { return };
+        let mut state = remote.state();
+        state.status = Status::Failed;
+        state.problem = Some(SyncError::Halted.to_string());
+    }
+}
+
 struct Work<'a> {
     remotes: &'a Arc<Remotes>,
     remote: &'a Arc<Remote>,
@@ -140,6 +154,10 @@ impl Work<'_> {
             let tip = match fetched.0 {
                 Ok(Fetched { unchanged: true, .. }) => return Ok(Ok(None)),
                 Ok(Fetched { tip, .. }) => tip,
+                Err(SyncError::Damaged { .. }) if tries == 1 => {
+                    turn = self.wipe(turn).await?;
+                    continue;
+                }
                 Err(error) => return Ok(Err(error)),
             };
             let text = format!("making Git remote '{}' available at {}", definition.name, definition.mount);
@@ -148,15 +166,20 @@ impl Work<'_> {
                 self.on_thread(turn, move |remotes, remote, halt| publish(remotes, remote, tip, halt)).await?;
             turn = published.1;
             match published.0 {
-                // What is kept of it is of no use: it is fetched anew.
-                Err(SyncError::Damaged { .. }) if tries == 1 => {
-                    if let Err(error) = self.remotes.repository(&definition.name).wipe() {
-                        return Ok(Err(error));
-                    }
-                }
+                Err(SyncError::Damaged { .. }) if tries == 1 => turn = self.wipe(turn).await?,
                 published => return Ok(published.map(Some)),
             }
         }
+    }
+
+    /// Removes what is kept of the repository and is of no use: it is fetched anew.
+    async fn wipe(&self, turn: RemoteTurn) -> Result<RemoteTurn, TaskError> {
+        let wiped =
+            self.on_thread(turn, |remotes, remote, _| remotes.repository(&remote.definition.name).wipe()).await?;
+        if let Err(error) = wiped.0 {
+            warn!("worker {}: git remote '{}': {error}", self.remotes.worker, self.remote.definition.name);
+        }
+        Ok(wiped.1)
     }
 
     /// Runs a part that blocks. The remote stays taken until it has ended, even if nobody waits for it.

@@ -56,7 +56,7 @@ fn a_repository_is_fetched_through_the_ssh_program_and_its_complaints_are_told()
             ("echo 'ssh: Could not resolve hostname example.net: x' >&2; exit 255", "host 'example.net' not found"),
             ("echo 'ssh: connect to host example.net port 22: Connection refused' >&2; exit 255", "Connection refused"),
             ("exit 3", "ended without a word"),
-            ("echo 'Welcome!'; sleep 600", "cannot be reached"),
+            ("echo 'Welcome!'; sleep 600", "was not understood: it answers with something else than git's protocol"),
             ("printf '0029ERR access denied or no repository ex\\n'; sleep 600", "said: access denied or no"),
         ];
         for (behaviour, told) in complaints {

@@ -148,12 +148,38 @@ async fn a_pack_that_breaks_off_is_an_error_and_the_next_attempt_a_success() {
     for bytes in [60, 200, 400] {
         server.behave(Behaviour { pack_bytes: Some(bytes), ..Behaviour::default() });
         let error = worker.clone_error().await;
-        assert!(!error.is_empty() && !lab.has("r"), "{error}");
+        assert!(error.starts_with(&format!("{} cannot be reached: ", server.url)) && !lab.has("r"), "{error}");
     }
     server.behave(Behaviour::default());
     assert_eq!(worker.clone().await, "cloned");
     let left = fs::read_dir(lab.folder().join("remotes/r/repository/objects/pack")).expect("read").count();
     assert_eq!(left, 2, "a pack and its index");
+}
+
+#[tokio::test]
+async fn a_stored_repository_that_is_damaged_is_fetched_anew() {
+    let lab = Lab::new();
+    let server = Server::http(lab.outer());
+    let worker = lab.with_url(&server.url);
+    assert_eq!(worker.clone().await, "cloned");
+    let damage = || {
+        for entry in fs::read_dir(lab.folder().join("remotes/r/repository/objects/pack")).expect("read").flatten() {
+            let path = entry.path();
+            let length = fs::metadata(&path).expect("there").len();
+            fs::remove_file(&path).expect("removed");
+            fs::write(&path, vec![0; usize::try_from(length).expect("small")]).expect("written");
+        }
+    };
+    // Nothing is new, but the files are gone.
+    damage();
+    fs::remove_dir_all(lab.base().join("r")).expect("removed");
+    assert_eq!(worker.clone().await, "cloned");
+    // What is new is told as a difference to what is damaged.
+    damage();
+    pushed(&lab, "v2\n");
+    assert_eq!(worker.clone().await, "cloned");
+    assert_eq!(lab.read("r/cfg/one.txt"), "v2\n");
+    assert_eq!(packs(&lab), 1);
 }
 
 #[tokio::test]
