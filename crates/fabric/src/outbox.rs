@@ -151,6 +151,11 @@ impl Outbox {
         self.queue.len() >= OUTBOX_MESSAGES_HIGH || self.bytes >= OUTBOX_BYTES_HIGH
     }
 
+    /// Bytes of what waits.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }

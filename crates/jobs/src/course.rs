@@ -38,6 +38,12 @@ impl Course {
         Ok(course)
     }
 
+    /// As [`Self::advance`], for a job that starts in place of an attempt that was counted and did not begin.
+    pub fn started_anew(id: &JobId, course: Self, at: f64) -> Result<Self, OperationError> {
+        let attempts = course.attempts;
+        Ok(Self { attempts, ..Self::advance(id, course, WorkerState::Started, at)? })
+    }
+
     /// As [`Self::advance`], for a job that has the answer to its question.
     pub fn answered(id: &JobId, course: Self) -> Result<Self, OperationError> {
         if course.state.is_final() {

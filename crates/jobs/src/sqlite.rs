@@ -192,7 +192,7 @@ impl Database {
         self.counts.by_state = None;
         match self.shrink() {
             Ok(more) => pruned.more |= more,
-            // What went is gone. The rest is given back when there is space.
+            // What went is gone. The rest is given back by a pruning that finds space.
             Err(StoreError::DiskFull { .. }) => {}
             Err(error) if pruned.jobs == 0 => return Err(error),
             // The next step says what is wrong.
@@ -280,9 +280,10 @@ impl Database {
         self.number("PRAGMA wal_checkpoint(PASSIVE)").map(drop)
     }
 
-    /// Gives free pages back to the file system when there are many, as after jobs that went; the first time also fewer, which jobs
-    /// that were being stored when a process died may have left. The file gets shorter when the log is written back. `true`: there
-    /// are more, as a step has a bound. Errors: no space to move pages; they stay, for jobs to come.
+    /// Gives free pages back to the file system when there are many, as after jobs that went; until that came to its end once also
+    /// fewer, which jobs that were being stored when a process died may have left. The file gets shorter when the log is written back.
+    /// `true`: there are more, as a step has a bound. What finds no space to be moved stays for the next pruning. Errors: the file
+    /// cannot be read or written.
     fn shrink(&mut self) -> Result<bool, StoreError> {
         let free = self.number("PRAGMA freelist_count")?;
         let pages = self.number("PRAGMA page_count")?;
@@ -293,7 +294,7 @@ impl Database {
         }
         let spare = free - FREE_PAGES_KEPT;
         let pages = spare.min(PRUNED_BYTES_MAX / self.page_bytes);
-        step_by_step(pages, |at_once| {
+        let left = step_by_step(pages, |at_once| {
             let given_back = self.give_back(at_once);
             // The file gets shorter by that, and the next piece has the whole log to itself.
             self.write_back()?;
@@ -301,7 +302,7 @@ impl Database {
         })?;
         // A file that somebody else made may have pages that cannot be moved.
         let more = pages < spare && self.number("PRAGMA freelist_count")? < free;
-        self.is_shrunk = !more;
+        self.is_shrunk = left == 0 && !more;
         Ok(more)
     }
 
@@ -319,8 +320,8 @@ impl Database {
 }
 
 /// Gives pages back, as many at once as there is space for: less after a failure, and more again after a success, which made space.
-/// What [`SHRINK_STEPS_MAX`] steps leave is left to the next pruning.
-fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreError>) -> Result<(), StoreError> {
+/// What [`SHRINK_STEPS_MAX`] steps leave, and what finds no space however little it is, is left to the next pruning: so many pages.
+fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreError>) -> Result<u64, StoreError> {
     let (mut left, mut at_once) = (pages, pages);
     for _ in 0..SHRINK_STEPS_MAX {
         if left == 0 {
@@ -337,7 +338,7 @@ fn step_by_step(pages: u64, mut give_back: impl FnMut(u64) -> Result<(), StoreEr
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 fn count(connection: &Connection) -> rusqlite::Result<BTreeMap<String, u64>> {
@@ -402,7 +403,7 @@ mod tests {
     /// Gives pages back where there is space for so many at once, which grows with those that were; how many were, and in how many steps.
     fn given_back(pages: u64, mut space: u64, grows: bool) -> (u64, usize) {
         let (mut given, mut steps) = (0, 0);
-        step_by_step(pages, |at_once| {
+        let left = step_by_step(pages, |at_once| {
             steps += 1;
             if at_once > space {
                 return Err(StoreError::DiskFull { path: PathBuf::new() });
@@ -412,6 +413,7 @@ mod tests {
             Ok(())
         })
         .expect("what finds no space stays");
+        assert_eq!(given + left, pages);
         (given, steps)
     }
 

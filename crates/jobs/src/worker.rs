@@ -104,6 +104,13 @@ pub enum WorkerOperation {
         /// When, Unix seconds.
         at: f64,
     },
+    /// The job runs since `at` in place of an attempt that was counted and did not begin. Refused: unknown id, final state.
+    StartedAnew {
+        /// Which job.
+        id: JobId,
+        /// When, Unix seconds.
+        at: f64,
+    },
     /// A job that waited for input goes on; this is no new attempt. Refused: unknown id, final state.
     Answered {
         /// Which job.
@@ -136,7 +143,11 @@ impl Operation for WorkerOperation {
     fn job(&self) -> &JobId {
         match self {
             Self::Insert(job) => &job.id,
-            Self::State { id, .. } | Self::Answered { id } | Self::Finish { id, .. } | Self::Event { id, .. } => id,
+            Self::State { id, .. }
+            | Self::StartedAnew { id, .. }
+            | Self::Answered { id }
+            | Self::Finish { id, .. }
+            | Self::Event { id, .. } => id,
         }
     }
 
@@ -144,7 +155,7 @@ impl Operation for WorkerOperation {
         OPERATION_BYTES
             + match self {
                 Self::Insert(job) => job.body.len(),
-                Self::State { .. } | Self::Answered { .. } => 0,
+                Self::State { .. } | Self::StartedAnew { .. } | Self::Answered { .. } => 0,
                 Self::Finish { payload, .. } => payload.len(),
                 Self::Event { body, .. } => body.len(),
             }
@@ -155,7 +166,7 @@ impl Operation for WorkerOperation {
     }
 
     fn begins_a_job(&self) -> bool {
-        matches!(self, Self::Insert(_) | Self::State { state: WorkerState::Started, .. })
+        matches!(self, Self::Insert(_) | Self::State { state: WorkerState::Started, .. } | Self::StartedAnew { .. })
     }
 
     fn is_confirmed_late(&self) -> bool {

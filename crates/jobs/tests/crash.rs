@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use norfab_jobs::*;
+#[cfg(target_os = "linux")]
+use samples::mounted::Mounted;
 use samples::*;
 
 /// Tells the child of the test where to write.
@@ -90,63 +92,14 @@ fn write_until_killed(folder: &Path) {
     }
 }
 
-/// A small file system of its own.
+/// A small file system: tests with a limit on the pages stand for those that need it where there is none.
 #[cfg(target_os = "linux")]
-struct Mounted(tempfile::TempDir);
-
-#[cfg(target_os = "linux")]
-impl Mounted {
-    /// One of a megabyte. `None`: the system does not let us mount one; tests with a limit on the pages stand for those that need it.
-    fn new() -> Option<Self> {
-        Self::new_of("1m")
-    }
-
-    /// One of another size.
-    fn new_of(size: &str) -> Option<Self> {
-        use rustix::mount::{MountFlags, mount};
-        let folder = tempfile::tempdir().expect("a folder");
-        let options = std::ffi::CString::new(format!("size={size}")).expect("a text");
-        match mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
-            Ok(()) => Some(Self(folder)),
-            Err(error) => {
-                assert!(error == rustix::io::Errno::PERM || error == rustix::io::Errno::ACCESS, "{error}");
-                None
-            }
-        }
-    }
-
-    fn path(&self, name: &str) -> std::path::PathBuf {
-        self.0.path().join(name)
-    }
-
-    /// Something else takes the space.
-    fn fill(&self) {
-        let mut file = std::fs::File::create(self.path("filler")).expect("a file");
-        while file.write_all(&[0; 4096]).is_ok() {}
-    }
-
-    /// Leaves so many bytes of the space that [`Mounted::fill`] took.
-    fn leave(&self, bytes: u64) {
-        let filler = std::fs::File::options().write(true).open(self.path("filler")).expect("the filler");
-        filler.set_len(filler.metadata().expect("a file").len() - bytes).expect("a shorter file");
-    }
-
-    fn empty(&self) {
-        std::fs::remove_file(self.path("filler")).expect("space again");
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).expect("an unmount");
-    }
-}
+const SMALL: &std::ffi::CStr = c"size=1m";
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_file_system_refuses_and_recovers() {
-    let Some(mounted) = Mounted::new() else { return };
+    let Some(mounted) = Mounted::new(SMALL) else { return };
     let mut store = SqliteWorkerStore::open(&mounted.path("jobs.db"), STAMP).expect("a database");
     assert!(store.apply(&[worker_insert(0)]).expect("a batch")[0].is_ok());
     store.settle().expect("space");
@@ -198,9 +151,9 @@ fn dead_with_a_damaged_journal(folder: &Path) {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_and_a_damaged_journal_keep_nobody_from_starting() {
-    let Some(mounted) = Mounted::new() else { return };
+    let Some(mounted) = Mounted::new(SMALL) else { return };
     let (path, noted) = (mounted.path("jobs.db"), mounted.path("jobs.db-noted"));
-    dead_with_a_damaged_journal(mounted.0.path());
+    dead_with_a_damaged_journal(mounted.folder());
     let before = std::fs::read(&noted).expect("a journal");
     mounted.fill();
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("it starts");
@@ -228,9 +181,9 @@ fn a_full_disk_and_a_damaged_journal_keep_nobody_from_starting() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_damaged_journal_for_whose_copy_there_is_no_space_is_moved() {
-    let Some(mounted) = Mounted::new() else { return };
+    let Some(mounted) = Mounted::new(SMALL) else { return };
     let (path, noted) = (mounted.path("jobs.db"), mounted.path("jobs.db-noted"));
-    dead_with_a_damaged_journal(mounted.0.path());
+    dead_with_a_damaged_journal(mounted.folder());
     // There is space for what can be read of it, and none for a copy.
     let mut file = std::fs::File::options().append(true).open(&noted).expect("a journal");
     file.write_all(&vec![0; 300 << 10]).expect("space");
@@ -252,7 +205,7 @@ fn a_damaged_journal_for_whose_copy_there_is_no_space_is_moved() {
 #[cfg(target_os = "linux")]
 #[test]
 fn with_little_space_old_jobs_give_back_what_they_take() {
-    let Some(mounted) = Mounted::new_of("16m") else { return };
+    let Some(mounted) = Mounted::new(c"size=16m") else { return };
     let path = mounted.path("jobs.db");
     let mut store = SqliteWorkerStore::open(&path, STAMP).expect("a database");
     for number in 0..200 {

@@ -42,7 +42,8 @@ fn worker_operation(chance: &mut Chance) -> WorkerOperation {
             state(number, chance.of(&states), chance.of(&[1.0, 2.0, f64::NAN]))
         }
         6 => finish(number, chance.of(&[WorkerState::Completed, WorkerState::Pending]), &large(chance.below(3000))),
-        7 if chance.below(2) == 0 => WorkerOperation::Answered { id: id(number) },
+        7 if chance.below(3) == 0 => WorkerOperation::Answered { id: id(number) },
+        7 if chance.below(2) == 0 => WorkerOperation::StartedAnew { id: id(number), at: NOW },
         7 => state(number, WorkerState::Cancelled, 3.0),
         _ => worker_event(number, chance.of(&["a", "b"])),
     }

@@ -297,3 +297,49 @@ fn a_result_whose_parts_another_process_took_for_left_behind_is_stored_whole() {
         drop(third);
     }
 }
+
+#[test]
+fn a_result_is_not_removed_that_got_the_number_of_parts_that_were_dropped_and_that_another_process_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let first = worker(&path);
+    let mut second = worker(&path);
+    second.apply(&[worker_insert(1), state(1, WorkerState::Started, 1.0)]).expect("a batch");
+    store_all_ahead(&mut second, &large_finish(1));
+    // The operation itself cannot be applied, and the parts cannot be removed.
+    let lock = Connection::open(&path).expect("a database");
+    lock.execute_batch("BEGIN IMMEDIATE").expect("the lock");
+    assert!(second.apply(&[large_finish(1)]).is_err());
+    second.drop_ahead();
+    drop(lock);
+    assert_eq!(rows(&path, "storing"), 1);
+    // The first one, which held the journal, ends, and a third one takes over.
+    drop(first);
+    let third = worker(&path);
+    assert_eq!((rows(&path, "part"), rows(&path, "storing")), (0, 0));
+    assert_eq!(second.apply(&[large_finish(1)]), Ok(vec![Ok(())]));
+    second.tidy().expect("nothing is left to remove");
+    assert!(second.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
+    drop(third);
+}
+
+#[test]
+fn a_result_is_not_mixed_with_parts_of_another_one_that_another_process_removed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let open = || SqliteClientStore::open(&path, STAMP).expect("a database");
+    let (first, mut second) = (open(), open());
+    second.apply(&[client_insert(1)]).expect("a batch");
+    let (one, other) = (result(1, "worker-1", &large(BYTES)), result(1, "worker-2", &large(BYTES + 1)));
+    assert_eq!(second.store_ahead(&one), Ok(Ahead::More));
+    drop(first);
+    let third = open();
+    assert_eq!((rows(&path, "part"), rows(&path, "storing")), (0, 0));
+    assert_eq!(second.apply(&[other]), Ok(vec![Ok(())]));
+    store_all_ahead(&mut second, &one);
+    assert_eq!(second.apply(&[one]), Ok(vec![Ok(())]));
+    second.tidy().expect("nothing is left to remove");
+    let results = second.job(&id(1)).expect("a query").expect("a job").results;
+    assert!(results.len() == 2 && results[0].1 == large(BYTES) && results[1].1 == large(BYTES + 1));
+    drop(third);
+}

@@ -29,78 +29,37 @@ fn bytes(path: &Path) -> u64 {
 
 #[cfg(target_os = "linux")]
 mod full {
-    use std::fs::File;
-    use std::io::Write;
-    use std::path::PathBuf;
-
-    use rustix::io::Errno;
-    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+    use samples::mounted::Mounted;
 
     use super::*;
 
     /// Bytes that the database cannot be written without, and that stand in its log.
     const LACKING: usize = 600_000;
 
-    /// A file system of its own, of 48 MiB.
-    struct Mounted(tempfile::TempDir);
+    /// Size of the file system.
+    const SIZE: &std::ffi::CStr = c"size=48m";
 
-    impl Mounted {
-        /// `None`: the system does not let us mount one.
-        fn new() -> Option<Self> {
-            let folder = tempfile::tempdir().expect("a folder");
-            match mount("none", folder.path(), "tmpfs", MountFlags::empty(), Some(c"size=48m")) {
-                Ok(()) => Some(Self(folder)),
-                Err(error) => {
-                    assert!(error == Errno::PERM || error == Errno::ACCESS, "{error}");
-                    None
-                }
-            }
-        }
-
-        fn path(&self, name: &str) -> PathBuf {
-            self.0.path().join(name)
-        }
-
-        /// Something else takes all the space.
-        fn fill(&self) {
-            let mut file = File::create(self.path("filler")).expect("a file");
-            while file.write_all(&[0; 4096]).is_ok() {}
-        }
-
-        /// It gives so many bytes back.
-        fn leave(&self, bytes: u64) {
-            let filler = File::options().write(true).open(self.path("filler")).expect("the filler");
-            filler.set_len(filler.metadata().expect("a file").len() - bytes).expect("a shorter file");
-        }
-
-        /// A database with four large results, the last of which is in the log only, on a disk that is full then.
-        fn fill_with_results(&self) -> SqliteWorkerStore {
-            let mut owner = worker(&self.path("jobs.db"));
-            for number in 0..3 {
-                owner.apply(&[worker_insert(number), large_finish(number)]).expect("space");
-                owner.settle().expect("space");
-                owner.give_back().expect("space");
-            }
-            let last = finish(3, WorkerState::Completed, &large(LACKING));
-            owner.apply(&[worker_insert(3), last]).expect("space");
+    /// A database with four large results, the last of which is in the log only, on a disk that is full then.
+    fn fill_with_results(mounted: &Mounted) -> SqliteWorkerStore {
+        let mut owner = worker(&mounted.path("jobs.db"));
+        for number in 0..3 {
+            owner.apply(&[worker_insert(number), large_finish(number)]).expect("space");
             owner.settle().expect("space");
-            self.fill();
-            owner
+            owner.give_back().expect("space");
         }
-    }
-
-    impl Drop for Mounted {
-        fn drop(&mut self) {
-            unmount(self.0.path(), UnmountFlags::DETACH).expect("an unmount");
-        }
+        let last = finish(3, WorkerState::Completed, &large(LACKING));
+        owner.apply(&[worker_insert(3), last]).expect("space");
+        owner.settle().expect("space");
+        mounted.fill();
+        owner
     }
 
     #[test]
     fn with_a_megabyte_large_results_are_given_back_that_the_log_cannot_be_written_back_without() {
         for is_owner_alive in [true, false] {
-            let Some(mounted) = Mounted::new() else { return };
+            let Some(mounted) = Mounted::new(SIZE) else { return };
             let path = mounted.path("jobs.db");
-            let owner = Some(mounted.fill_with_results()).filter(|_| is_owner_alive);
+            let owner = Some(fill_with_results(&mounted)).filter(|_| is_owner_alive);
             let before = bytes(&path);
             mounted.leave(1 << 20);
             let mut store = SqliteWorkerStore::open_beside(&path).expect("enough to look");
@@ -112,9 +71,9 @@ mod full {
 
     #[test]
     fn nothing_is_deleted_where_the_log_cannot_be_written_back() {
-        let Some(mounted) = Mounted::new() else { return };
+        let Some(mounted) = Mounted::new(SIZE) else { return };
         let path = mounted.path("jobs.db");
-        let _owner = mounted.fill_with_results();
+        let _owner = fill_with_results(&mounted);
         mounted.leave(LACKING as u64 / 2);
         let mut store = SqliteWorkerStore::open_beside(&path).expect("enough to look");
         let refused = store.prune(&KEEP_NONE, NOW).expect_err("no space");
@@ -124,6 +83,32 @@ mod full {
         mounted.leave(LACKING as u64 / 2 + (200 << 10));
         assert_eq!(prune_all(&mut store, &KEEP_NONE), Ok(4));
         assert!(bytes(&path) < 2 << 20, "{} bytes", bytes(&path));
+    }
+
+    #[test]
+    fn a_little_space_that_a_process_before_left_is_given_back_although_the_disk_was_full_at_first() {
+        /// Less than an eighth of the file, and more than is kept anyway.
+        const LEFT: usize = 2 << 20;
+        let Some(mounted) = Mounted::new(SIZE) else { return };
+        let path = mounted.path("jobs.db");
+        let mut before = worker(&path);
+        before.apply(&[worker_insert(0), finish(0, WorkerState::Completed, &large(LEFT))]).expect("space");
+        for number in 1..5 {
+            before.apply(&[worker_insert(number), large_finish(number)]).expect("space");
+        }
+        drop(before);
+        let other = rusqlite::Connection::open(&path).expect("a database");
+        assert_eq!(other.execute("DELETE FROM part WHERE job = 1", []), Ok(LEFT.div_ceil(512 << 10)));
+        drop(other);
+        let whole = bytes(&path);
+        let mut store = worker(&path);
+        mounted.fill();
+        assert_eq!(prune_all(&mut store, &Retention::default()), Ok(0));
+        assert_eq!(bytes(&path), whole);
+        mounted.empty();
+        assert_eq!(prune_all(&mut store, &Retention::default()), Ok(0));
+        let shorter = whole - bytes(&path);
+        assert!(shorter > LEFT as u64 / 4, "{shorter} bytes shorter");
     }
 }
 

@@ -94,6 +94,21 @@ fn each_attempt_is_counted() {
 }
 
 #[test]
+fn an_attempt_that_did_not_begin_is_counted_once_however_often_it_starts_anew() {
+    on_each(|store| {
+        let anew = |at: f64| WorkerOperation::StartedAnew { id: id(1), at: NOW + at };
+        store_all(store, &[worker_insert(1), state(1, WorkerState::Started, 1.0), anew(5.0)]);
+        store_all(store, &[anew(6.0)]);
+        let job = details(store, 1).job;
+        assert_eq!((job.attempts, job.started, job.state), (1, Some(NOW + 6.0), WorkerState::Started));
+        assert!(apply_one(store, WorkerOperation::StartedAnew { id: id(1), at: f64::NAN }).is_err());
+        store_all(store, &[finish(1, WorkerState::Completed, b"{}")]);
+        assert!(apply_one(store, anew(7.0)).is_err(), "it has ended");
+        assert!(apply_one(store, WorkerOperation::StartedAnew { id: id(2), at: NOW }).is_err(), "there is no such job");
+    });
+}
+
+#[test]
 fn a_second_insert_is_refused_without_disturbing_its_batch() {
     on_each(|store| {
         let outcomes = store.apply(&[worker_insert(1), worker_insert(1), worker_insert(2)]).expect("a batch");

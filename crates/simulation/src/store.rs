@@ -26,6 +26,7 @@ impl Told for WorkerItem {
             Self::Apply(operation, _) => Some(match operation {
                 WorkerStoreOperation::Insert(new) => &new.job,
                 WorkerStoreOperation::Started(job)
+                | WorkerStoreOperation::StartedAnew(job)
                 | WorkerStoreOperation::Waiting(job)
                 | WorkerStoreOperation::Answered(job)
                 | WorkerStoreOperation::Finish { job, .. }
@@ -164,7 +165,7 @@ pub struct WorkerRow {
     pub received: Instant,
     /// What the wall clock was ahead then, in seconds.
     pub clock: i64,
-    /// How often it began to run.
+    /// How often it was written down that it begins to run.
     pub attempts: u32,
     /// Its Result, and when it was stored.
     pub payload: Option<(Bytes, Instant)>,
@@ -190,7 +191,9 @@ impl WorkerRows {
                     row.attempts += 1;
                 }
             }
-            WorkerStoreOperation::Waiting(_) | WorkerStoreOperation::Answered(_) => {}
+            WorkerStoreOperation::StartedAnew(_)
+            | WorkerStoreOperation::Waiting(_)
+            | WorkerStoreOperation::Answered(_) => {}
             WorkerStoreOperation::Finish { job, payload, .. } => match self.0.get_mut(job) {
                 Some(row) if row.payload.is_none() => row.payload = Some((payload.clone(), now)),
                 _ => return Err(StoreFailure::Refused("no such unfinished job".to_owned())),

@@ -199,8 +199,8 @@ impl World {
                     Some(Plant::BeginAgain) => false,
                     _ => worker.begun.contains(&row.new.job),
                 };
-                let again = row.new.task.as_str() == IDEMPOTENT;
-                RestoredJob::of_row(row.new.clone(), remaining, row.attempts > 0, row.attempts, begun, again)
+                let attempts_max = if row.new.task.as_str() == IDEMPOTENT { u32::MAX } else { 1 };
+                RestoredJob::of_row(row.new.clone(), remaining, row.attempts > 0, row.attempts, begun, attempts_max)
             })
             .collect();
         for job in restored {
@@ -324,7 +324,9 @@ impl World {
                         worker.rows.0.remove(&new.job);
                     }
                     let fails_per_mille = match operation {
-                        WorkerStoreOperation::Started(_) => self.scenario.unwritten_starts_per_mille,
+                        WorkerStoreOperation::Started(_) | WorkerStoreOperation::StartedAnew(_) => {
+                            self.scenario.unwritten_starts_per_mille
+                        }
                         WorkerStoreOperation::Finish { .. } => self.scenario.unwritten_results_per_mille,
                         _ => 0,
                     };
@@ -471,8 +473,8 @@ impl World {
         if its_deadline.is_some_and(|at| at < self.agenda.now()) && !self.scenario.steps_clocks() {
             self.watch.fail(format!("job {job} starts on worker {index} after the deadline that it came with"));
         }
-        // One whose process ended before its task began was written down as started once more than it was begun.
-        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts < attempt) {
+        // One whose process ended before its task began is not counted a second time.
+        if self.plant != Some(Plant::AcknowledgeFirst) && row.is_none_or(|row| row.attempts != attempt) {
             let attempts = row.map(|row| row.attempts);
             self.watch
                 .fail(format!("attempt {attempt} of job {job} starts on worker {index}, whose disk has {attempts:?}"));

@@ -51,6 +51,11 @@ impl FileKey {
         }
     }
 
+    /// Seconds since 1970 of the last change of its content.
+    pub(crate) fn modified_seconds(&self) -> i64 {
+        self.modified.0
+    }
+
     /// Whether the file system counts in whole seconds: too coarse to tell one content from the next.
     fn is_coarse(&self) -> bool {
         self.changed.1 == 0

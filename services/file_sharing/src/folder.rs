@@ -15,7 +15,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use crate::hidden::is_hidden;
+use crate::hidden::Hidden;
 
 /// Links that are followed on one way, as many as Linux follows. More is a loop.
 const LINKS_MAX: usize = 40;
@@ -74,16 +74,22 @@ pub(crate) struct Folder {
     base_dir: PathBuf,
     /// Whether to try `openat2`: until the kernel, or a filter before it, says that it knows no such call.
     one_call: AtomicBool,
+    hidden: Hidden,
 }
 
 impl Folder {
-    pub(crate) fn new(base_dir: PathBuf) -> Self {
-        Self { base_dir, one_call: AtomicBool::new(cfg!(target_os = "linux")) }
+    pub(crate) fn new(base_dir: PathBuf, hidden: Hidden) -> Self {
+        Self { base_dir, one_call: AtomicBool::new(cfg!(target_os = "linux")), hidden }
     }
 
     /// Follows names from the shared folder to what they lead to.
     ///
     /// The folder itself is opened anew every time: a path or a link that now leads to a newer folder does so for us, too.
+    /// Whether nothing of this name is served.
+    pub(crate) fn hides(&self, name: &[u8]) -> bool {
+        self.hidden.is(name)
+    }
+
     pub(crate) fn find(&self, names: &[String]) -> Result<Found, Dead> {
         let base = openat(CWD, &self.base_dir, THROUGH, Mode::empty())?;
         if self.one_call.load(Ordering::Relaxed)
@@ -107,7 +113,7 @@ impl Folder {
             return Ok(None);
         }
         // Without links, the names as written are the real ones.
-        if names.iter().any(|name| is_hidden(name.as_bytes())) {
+        if names.iter().any(|name| self.hides(name.as_bytes())) {
             return Err(Dead::Missing);
         }
         let parent = if above.is_empty() {
@@ -154,7 +160,7 @@ impl Folder {
                 }
                 continue;
             }
-            if is_hidden(&name) {
+            if self.hides(&name) {
                 return Err(Dead::Missing);
             }
             let here = passed.last().map_or(base.as_fd(), |(handle, _)| handle.as_fd());
@@ -322,9 +328,9 @@ mod tests {
         let pipe_made = rustix::fs::mknodat(CWD, base.join("pipe"), FileType::Fifo, Mode::RUSR, 0);
         pipe_made.expect("a pipe");
         drop(UnixListener::bind(base.join("socket")).expect("a socket"));
-        let by_name = Folder::new(base.clone());
+        let by_name = Folder::new(base.clone(), Hidden::default());
         by_name.one_call.store(false, Ordering::Relaxed);
-        (outer, [Folder::new(base), by_name])
+        (outer, [Folder::new(base, Hidden::default()), by_name])
     }
 
     #[derive(Debug, PartialEq)]
@@ -434,7 +440,7 @@ mod tests {
         let (outer, _) = tree();
         let current = outer.path().join("current");
         symlink("base", &current).expect("linked");
-        let folder = Folder::new(current.clone());
+        let folder = Folder::new(current.clone(), Hidden::default());
         assert_eq!(end(&folder, "d/a.txt"), End::File("d/a.txt".to_owned()));
         assert_eq!(end(&folder, "absolute"), End::File("d/a.txt".to_owned()));
         fs::remove_file(&current).expect("removed");

@@ -1,8 +1,14 @@
 //! Names that are never served, wherever below the shared folder they are: by default that is the whole NorFab folder,
-//! with the broker's secret key, job databases and the environment's passwords in it.
+//! with the broker's secret key, job databases and the environment's passwords in it. And names that begin with a dot, where the
+//! inventory does not list them: what programs and people put out of sight is not meant for others.
+
+use glob::Pattern;
 
 /// NorFab's own data: databases, logs, fetched files and keys.
 const RUNTIME_FOLDER: &str = "__norfab__";
+
+/// What git keeps of a working copy: old versions, and credentials in its configuration.
+const GIT_FOLDER: &str = ".git";
 
 /// The end of the names of secret keys.
 const SECRET_KEY_END: &str = ".key_secret";
@@ -10,10 +16,35 @@ const SECRET_KEY_END: &str = ".key_secret";
 /// The start of the names of files with environment variables: `.env`, `.env.local`, `.envrc`.
 const ENVIRONMENT_START: &str = ".env";
 
-/// Whether nothing of this name is listed, described or sent.
-pub(crate) fn is_hidden(name: &[u8]) -> bool {
+/// Which names are served that begin with a dot.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hidden {
+    dotfiles: Vec<Pattern>,
+}
+
+impl Hidden {
+    /// Those that match one of these patterns are.
+    pub(crate) fn but(dotfiles: Vec<Pattern>) -> Self {
+        Self { dotfiles }
+    }
+
+    /// Whether nothing of this name is listed, described, sent or taken.
+    pub(crate) fn is(&self, name: &[u8]) -> bool {
+        if is_never_served(name) {
+            return true;
+        }
+        name.first() == Some(&b'.')
+            && !str::from_utf8(name).is_ok_and(|name| self.dotfiles.iter().any(|pattern| pattern.matches(name)))
+    }
+}
+
+/// As [`Hidden::is`], whatever the inventory lists.
+pub(crate) fn is_never_served(name: &[u8]) -> bool {
     let folded = fold(&String::from_utf8_lossy(name));
-    folded == RUNTIME_FOLDER || folded.ends_with(SECRET_KEY_END) || folded.starts_with(ENVIRONMENT_START)
+    folded == RUNTIME_FOLDER
+        || folded == GIT_FOLDER
+        || folded.ends_with(SECRET_KEY_END)
+        || folded.starts_with(ENVIRONMENT_START)
 }
 
 /// Some file systems open a file by its name in any case. Up and down again also folds letters such as the long s.
@@ -37,21 +68,33 @@ mod tests {
         ];
         let environments = [".env", ".env.local", ".envrc", ".ENV"];
         for name in hidden.into_iter().chain(environments) {
-            assert!(is_hidden(name.as_bytes()), "{name}");
+            assert!(Hidden::but(vec![Pattern::new("*").expect("a pattern")]).is(name.as_bytes()), "{name}");
         }
     }
 
     #[test]
     fn other_names_are_served() {
-        for name in ["__pycache__", "norfab", "broker.key", "key_secret", "env", "a.env", ".git", "inventory.yaml", ""]
-        {
-            assert!(!is_hidden(name.as_bytes()), "{name}");
+        for name in ["__pycache__", "norfab", "broker.key", "key_secret", "env", "a.env", "git", "inventory.yaml", ""] {
+            assert!(!Hidden::default().is(name.as_bytes()), "{name}");
         }
-        assert!(!is_hidden(b"\xff.key_secre"));
+        assert!(!Hidden::default().is(b"\xff.key_secre"));
     }
 
     #[test]
     fn a_name_that_is_no_text_is_hidden_by_the_part_that_is() {
-        assert!(is_hidden(b"\xff.key_secret") && is_hidden(b".env\xff"));
+        assert!(Hidden::default().is(b"\xff.key_secret") && Hidden::default().is(b".env\xff"));
+    }
+
+    #[test]
+    fn names_that_begin_with_a_dot_are_served_only_where_they_are_listed() {
+        let listed =
+            Hidden::but(vec![Pattern::new(".git*").expect("a pattern"), Pattern::new(".vimrc").expect("a pattern")]);
+        for name in [".gitignore", ".github", ".vimrc"] {
+            assert!(!listed.is(name.as_bytes()) && Hidden::default().is(name.as_bytes()), "{name}");
+        }
+        for name in [".git", ".GIT", ".vimrc2", ".copy.part", ".gitignore\u{fffd}".get(..5).expect("ascii"), "."] {
+            assert!(Hidden::default().is(name.as_bytes()), "{name}");
+        }
+        assert!(listed.is(b".git") && listed.is(b".x\xff"));
     }
 }

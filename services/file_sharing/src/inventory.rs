@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | `service` | the name under which workers register | `filesharing` |
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
+//! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
 //! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use glob::Pattern;
 use norfab_service::ServiceName;
 use serde_json::Value;
 
@@ -25,6 +27,8 @@ pub struct Settings {
     pub service: ServiceName,
     /// The folder to share.
     pub base_dir: PathBuf,
+    /// Names beginning with a dot that are served.
+    pub dotfiles: Vec<Pattern>,
     /// Git repositories.
     pub(crate) remotes: Vec<Definition>,
 }
@@ -52,7 +56,12 @@ impl Settings {
             Some(Value::Array(remotes)) => remotes::read(remotes)?,
             Some(other) => return Err(wrong("remotes", "a list", other)),
         };
-        Ok(Self { service, base_dir, remotes })
+        let dotfiles = match inventory.get("dotfiles") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(patterns)) => patterns.iter().map(dotfile).collect::<Result<_, _>>()?,
+            Some(other) => return Err(wrong("dotfiles", "a list of patterns", other)),
+        };
+        Ok(Self { service, base_dir, dotfiles, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -63,6 +72,12 @@ impl Settings {
             Err(source) => Err(FileSharingError::Folder { path: self.base_dir.clone(), source }),
         }
     }
+}
+
+fn dotfile(pattern: &Value) -> Result<Pattern, FileSharingError> {
+    let expected = "patterns of names, such as .gitignore or .git*";
+    let text = pattern.as_str().filter(|text| text.starts_with('.') && !text.contains('/'));
+    text.and_then(|text| Pattern::new(text).ok()).ok_or_else(|| wrong("dotfiles", expected, pattern))
 }
 
 fn wrong(key: &'static str, expected: &'static str, found: &Value) -> FileSharingError {
@@ -101,6 +116,7 @@ mod tests {
         let expected = Settings {
             service: ServiceName::parse("filesharing").expect("a name"),
             base_dir: PathBuf::from("/srv/fabric"),
+            dotfiles: Vec::new(),
             remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 mod details;
 mod digest;
+mod entries;
 mod error;
 mod fetch;
 mod folder;
@@ -23,18 +24,23 @@ mod hidden;
 pub mod inventory;
 mod listing;
 mod remotes;
+mod sending;
 mod share;
+mod stating;
 mod url;
 
 pub use details::URLS_MAX;
+pub use entries::{DIRECTORY_ENTRIES_MAX, PAGE_ENTRIES_MAX};
 pub use error::FileSharingError;
 pub use fetch::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_TIMEOUT_SECONDS_DEFAULT, CHUNK_TIMEOUT_SECONDS_MAX};
 pub use listing::{LIST_ENTRIES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
 pub use remotes::definition::{SYNC_INTERVAL_SECONDS_MAX, SYNC_INTERVAL_SECONDS_MIN};
 pub use remotes::tasks::GIT_URLS_MAX;
 pub use remotes::{REMOTES_MAX, RemotesHome};
+pub use sending::{FILES_AT_ONCE_MAX, PATIENCE_SECONDS_DEFAULT, PATIENCE_SECONDS_MAX};
 pub use url::URL_BYTES_MAX;
 
+use hidden::Hidden;
 use inventory::Settings;
 use remotes::Remotes;
 use share::Share;
@@ -77,7 +83,7 @@ fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileShar
     // The folder stays the same if the process goes elsewhere.
     let base_dir = path::absolute(&settings.base_dir)
         .map_err(|source| FileSharingError::Folder { path: settings.base_dir.clone(), source })?;
-    let share = Arc::new(Share::new(base_dir.clone()));
+    let share = Arc::new(Share::hiding(base_dir.clone(), Hidden::but(settings.dotfiles)));
     let service = Service::new(settings.service)
         .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))
         .version("platform", std::env::consts::OS)
@@ -88,6 +94,9 @@ fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileShar
         .task(presented(listing::walk_task(&share), "Walk Files"))
         .task(presented(details::task(&share), "Get File Details"))
         .task(presented(fetch::task(&share), "Fetch File"))
+        .task(presented(entries::task(&share), "List Entries"))
+        .task(presented(sending::task(&share), "Send Files"))
+        .task(presented(stating::task(&share), "Stat Files"))
         .task(presented(status_task(), "Get Status"));
     Ok((service, share, base_dir))
 }

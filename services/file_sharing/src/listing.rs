@@ -11,7 +11,6 @@ use serde::Deserialize;
 
 use crate::error::Refusal;
 use crate::folder::{Below, Dead, Found, open_below};
-use crate::hidden::is_hidden;
 use crate::share::Share;
 use crate::url::file_url;
 
@@ -79,7 +78,7 @@ fn answer(listing: Result<Listing, Refusal>) -> TaskOutput {
 fn list(share: &Share, url: &str, entries_max: usize) -> Result<Listing, Refusal> {
     let directory = share.directory(url)?;
     let mut left = entries_max;
-    let entries = match entries(&directory.handle, &mut left) {
+    let entries = match entries(share, &directory.handle, &mut left) {
         Ok(entries) => entries,
         Err(Stop::TooMany) => return Err(Refusal::TooMany { url: url.to_owned(), entries: entries_max }),
         Err(Stop::Unreadable(errno)) => return Err(Refusal::Unreadable { url: url.to_owned(), errno }),
@@ -158,7 +157,7 @@ fn enter(
     left: &mut usize,
     listing: &mut Listing,
 ) -> Result<Level, Stop> {
-    let entries = entries(&handle, left)?;
+    let entries = entries(share, &handle, left)?;
     listing.unspeakable += entries.unspeakable;
     let mut directories = Vec::new();
     for entry in entries.named {
@@ -187,24 +186,24 @@ fn is_file_like(share: &Share, place: &[String], name: &str) -> bool {
 }
 
 /// `__pycache__` and the like: what programs keep for themselves. It is walked where somebody asks for it.
-fn is_internal(name: &str) -> bool {
+pub(crate) fn is_internal(name: &str) -> bool {
     name.len() > 4 && name.starts_with("__") && name.ends_with("__")
 }
 
-struct Entry {
-    name: String,
-    kind: FileType,
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) kind: FileType,
 }
 
 #[derive(Default)]
-struct Entries {
+pub(crate) struct Entries {
     /// In the order of their names.
-    named: Vec<Entry>,
+    pub(crate) named: Vec<Entry>,
     /// Names that no URL can hold.
-    unspeakable: usize,
+    pub(crate) unspeakable: usize,
 }
 
-enum Stop {
+pub(crate) enum Stop {
     TooMany,
     Unreadable(Errno),
 }
@@ -226,7 +225,7 @@ impl Stop {
 }
 
 /// What is in a directory, without what is hidden. Each entry takes one of those that are left.
-fn entries(directory: &OwnedFd, left: &mut usize) -> Result<Entries, Stop> {
+pub(crate) fn entries(share: &Share, directory: &OwnedFd, left: &mut usize) -> Result<Entries, Stop> {
     // The handle that led here cannot be read from.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let readable = openat(directory, c".", flags, Mode::empty())?;
@@ -238,7 +237,7 @@ fn entries(directory: &OwnedFd, left: &mut usize) -> Result<Entries, Stop> {
             continue;
         }
         *left = left.checked_sub(1).ok_or(Stop::TooMany)?;
-        if is_hidden(name) {
+        if share.hides(name) {
             continue;
         }
         let name = match str::from_utf8(name) {
@@ -269,9 +268,11 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::symlink;
 
+    use glob::Pattern;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::hidden::Hidden;
 
     const LIMITS: Limits = Limits { entries: 20, depth: 3 };
 
@@ -299,7 +300,7 @@ mod tests {
 
     #[test]
     fn dot_files_and_internal_directories_are_left_out_unless_asked_for() {
-        let (_base, share) = share(&[
+        let (base, share) = share(&[
             ".dot",
             ".dir/f",
             ".dir/.g",
@@ -311,8 +312,12 @@ mod tests {
             "x.key_secret",
             ".env",
         ]);
-        let expected = ["nf://.dir/f", "nf://____/f", "nf://a__b__c/f"];
+        let expected = ["nf://____/f", "nf://a__b__c/f"];
         assert_eq!(walked(&share, "nf://"), Ok(expected.map(str::to_owned).to_vec()));
+        let listed = Hidden::but(vec![Pattern::new(".d*").expect("a pattern")]);
+        let share = Share::hiding(base.path().to_owned(), listed);
+        let expected = ["nf://.dir/f", "nf://____/f", "nf://a__b__c/f"];
+        assert_eq!(walked(&share, "nf://"), Ok(expected.map(str::to_owned).to_vec()), "as in Python, listed or not");
         assert_eq!(walked(&share, "nf://__pycache__"), Ok(vec!["nf://__pycache__/f".to_owned()]));
         assert_eq!(walked(&share, "nf://__norfab__"), Err("Directory Not Found".to_owned()));
     }

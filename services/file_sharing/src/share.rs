@@ -10,6 +10,7 @@ use crate::details::HASHES_AT_ONCE;
 use crate::digest::DigestCache;
 use crate::error::Refusal;
 use crate::folder::{Dead, Folder, Found};
+use crate::hidden::Hidden;
 use crate::url::SharedPath;
 
 /// What the tasks of one worker have in common: the folder, and what is known of files.
@@ -33,12 +34,22 @@ pub(crate) struct SharedFile {
 }
 
 impl Share {
+    #[cfg(test)]
     pub(crate) fn new(base_dir: PathBuf) -> Self {
+        Self::hiding(base_dir, Hidden::default())
+    }
+
+    pub(crate) fn hiding(base_dir: PathBuf, hidden: Hidden) -> Self {
         Self {
-            folder: Folder::new(base_dir),
+            folder: Folder::new(base_dir, hidden),
             digests: DigestCache::default(),
             hash_turns: Arc::new(tokio::sync::Semaphore::new(HASHES_AT_ONCE)),
         }
+    }
+
+    /// Whether nothing of this name is served.
+    pub(crate) fn hides(&self, name: &[u8]) -> bool {
+        self.folder.hides(name)
     }
 
     /// Opens the file at a URL for reading. Blocks.

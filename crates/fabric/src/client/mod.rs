@@ -1,6 +1,6 @@
 //! The client's owner loop, its handle, and the jobs that come through it.
 
-pub mod fetch;
+pub mod files;
 mod handle;
 mod mailbox;
 mod run;
@@ -13,7 +13,7 @@ use norfab_protocol::Identity;
 use norfab_protocol::client::ClientConfig;
 use norfab_transport::DealerLink;
 
-pub use fetch::{FetchError, Fetched};
+pub use files::{FetchError, Fetched};
 pub use handle::{
     AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, LookUpError, ManagementAnswer, SubmitError, WorkerReport,
     new_job_id,

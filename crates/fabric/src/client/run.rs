@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
-use self::refill::{Reading, Waiting};
+use self::refill::{Earlier, Found, Reading, Waiting};
 use super::ClientOptions;
 use super::mailbox::Mailbox;
 use super::storing::{restored, stored};
@@ -125,9 +125,9 @@ pub(super) enum StoreAnswer {
         more: bool,
     },
     /// Jobs that wait in the database.
-    Read(Reading, Result<Page<Waiting>, StoreError>),
+    Read(Reading, Found<Page<Waiting>>),
     /// A job that is perhaps one of them, and what is asked of it.
-    Found(Box<Result<Option<Waiting>, StoreError>>, Box<ClientCommand>),
+    Found(Box<Found<Option<Waiting>>>, Box<ClientCommand>),
     /// The thread has ended, and nothing more is stored.
     Ended,
 }
@@ -164,8 +164,7 @@ pub(super) struct Run {
     since: Instant,
     /// Unix seconds: jobs that were submitted before are those of a process before this one.
     began: f64,
-    /// Numbers up to this one are those of jobs of a process before this one, too: clocks are set back.
-    last_number: Option<u64>,
+    earlier: Earlier,
 }
 
 impl Run {
@@ -211,7 +210,7 @@ impl Run {
             throttle: Throttle::new(LOGGED_REFUSALS),
             began: SystemClock::unix(),
             since: SystemClock::now(),
-            last_number: None,
+            earlier: Earlier::default(),
         })
     }
 
@@ -381,6 +380,7 @@ impl Run {
                 self.unconfirmed.insert(request.job.clone(), place);
                 if self.backlog.takes(Held::of(&self.machine)) {
                     self.backlog.push(request.job.clone(), request.deadline);
+                    self.earlier.stores(&request.job);
                     let token = ClientToken(request.job.clone());
                     self.storing.push(stored(ClientStoreOperation::Insert(request)), Some(token));
                 } else {
@@ -506,8 +506,10 @@ impl Run {
     /// Reads back what the last process left unfinished.
     fn restore(&mut self) {
         // Where nobody can say it, all may be theirs.
-        let last_number = self.storing.first(|store| store.last_number());
-        self.last_number = last_number.unwrap_or(Some(u64::MAX));
+        // Where nobody can say it, it is asked for again with the first jobs that can be read.
+        if let Some(last_number) = self.storing.first(|store| store.last_number()) {
+            self.earlier.is(last_number);
+        }
         let mut after = None;
         loop {
             let from = after.clone();

@@ -139,7 +139,12 @@ impl BegunTasks {
         }
     }
 
-    /// A task that was written down in this process does not begin after all. `false`: this could not be written, and it counts as
+    /// Whether it is written down that the task of a job has begun, in this process or in one before.
+    pub(super) fn has(&self, job: &JobId) -> bool {
+        self.places().as_ref().is_some_and(|places| places.taken.contains_key(job))
+    }
+
+    /// A task that was written down does not begin in this process after all. `false`: this could not be written, and it counts as
     /// begun.
     pub(super) fn does_not_begin(&self, job: &JobId) -> bool {
         let (file, place) = {

@@ -1,6 +1,7 @@
 //! The worker's owner loop and its handle.
 
 mod begun;
+mod loads;
 mod run;
 mod stopping;
 mod storing;

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use norfab_jobs::{Confirmation, OperationError, StoreError, WorkerStore, spawn_worker};
 use norfab_protocol::frame::Frames;
-use norfab_protocol::worker::{
-    Abandoned, Asked, Class, Ending, LoadedJob, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken,
-};
+use norfab_protocol::worker::{Abandoned, Class, Ending, StoreFailure, Worker, WorkerNote, WorkerOutput, WorkerToken};
 use norfab_protocol::{EventType, Identity, JobId, TaskName};
 use norfab_service::{CancelReason, TaskMessage, TaskPort};
 use norfab_transport::{DealerLink, LinkError};
@@ -18,7 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, error, info, warn};
 
 use super::begun::BegunTasks;
-use super::stopping::{LeftJobs, Stopping};
+use super::loads::{Load, Loaded, Loads};
+use super::stopping::Stopping;
 use super::storing::stored;
 use super::tasks::{self, Runner};
 use super::view::View;
@@ -60,10 +59,8 @@ pub(super) enum WorkerCommand {
 pub(super) enum StoreAnswer {
     Confirmed(Confirmation<WorkerToken>),
     Loaded {
-        job: JobId,
-        client: Identity,
-        asked: Asked,
-        loaded: Option<LoadedJob>,
+        load: Load,
+        loaded: Loaded,
     },
     LookedUp {
         jobs: Vec<JobId>,
@@ -87,6 +84,7 @@ pub(super) struct Run {
     pub(super) machine: Worker,
     pub(super) link: Box<dyn DealerLink>,
     pub(super) storing: Storing<dyn WorkerStore, WorkerToken>,
+    pub(super) loads: Loads,
     pub(super) outbox: Outbox,
     ahead: Ahead,
     commands: mpsc::Receiver<WorkerCommand>,
@@ -98,7 +96,8 @@ pub(super) struct Run {
     pub(super) inbox: Inbox<StoreAnswer>,
     store_ended: bool,
     pub(super) ports: HashMap<JobId, TaskPort>,
-    pub(super) left: LeftJobs,
+    /// Started jobs whose tasks have not begun as the worker stops, and which the next process runs. To the machine they run.
+    pub(super) left: HashSet<JobId>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
     pub(super) connected: bool,
@@ -160,6 +159,7 @@ impl Run {
             machine: Worker::new(options.config, now),
             link: options.link,
             storing,
+            loads: Loads::default(),
             outbox: Outbox::default(),
             ahead: Ahead::default(),
             commands,
@@ -169,7 +169,7 @@ impl Run {
             inbox,
             store_ended: false,
             ports: HashMap::new(),
-            left: LeftJobs::default(),
+            left: HashSet::new(),
             runner: Arc::new(runner),
             state,
             connected: false,
@@ -187,8 +187,7 @@ impl Run {
     pub(super) fn run(mut self) {
         let span = norfab_logs::role_span(norfab_logs::Role::Worker, self.runner.identity.as_str());
         let _entered = span.enter();
-        self.restore();
-        match self.turns() {
+        match self.restore().and_then(|()| self.turns()) {
             Ok(()) => info!("worker {} stopped", self.runner.identity),
             Err(error) => error!("worker {} lost its link: {error}", self.runner.identity),
         }
@@ -205,6 +204,7 @@ impl Run {
                 }
             }
         }
+        self.end_cancelled();
         self.machine.store_last_ends();
         // A link that is broken was told.
         drop(self.perform());
@@ -251,6 +251,7 @@ impl Run {
             return Ok(Turn::End);
         }
         self.outbox.flush(now, &mut *self.link)?;
+        self.read_loads();
         if let Some(end) = self.stop_step()? {
             return Ok(end);
         }
@@ -390,20 +391,22 @@ impl Run {
                 });
                 self.machine.stored(now, token, outcome);
             }
-            StoreAnswer::Loaded { job, client, asked, loaded } => self.machine.loaded(job, client, asked, loaded),
+            StoreAnswer::Loaded { load, loaded } => self.loaded(load, loaded),
             StoreAnswer::LookedUp { jobs, question, client, stored } => {
                 self.machine.looked_up(question, client, jobs, &stored);
             }
-            StoreAnswer::Unreadable { job, error } => {
-                if self.throttle.admit() {
-                    error!(job_uuid = %job, "worker {}: job {job} cannot be read: {error}", self.runner.identity);
-                }
-            }
+            StoreAnswer::Unreadable { job, error } => self.is_unreadable(&job, &error),
             StoreAnswer::Pruned { more } => self.storing.pruned(now, more),
             StoreAnswer::Ended => self.store_ended = true,
         }
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
+        }
+    }
+
+    pub(super) fn is_unreadable(&mut self, job: &JobId, error: &StoreError) {
+        if self.throttle.admit() {
+            error!(job_uuid = %job, "worker {}: job {job} cannot be read: {error}", self.runner.identity);
         }
     }
 

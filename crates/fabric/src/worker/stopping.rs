@@ -1,6 +1,5 @@
 //! The end of a worker: what it waits for, and the jobs that it leaves to the next process.
 
-use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use norfab_protocol::worker::Abandoned;
@@ -23,39 +22,38 @@ pub(super) struct Stopping {
     pub(super) said_goodbye: bool,
 }
 
-/// Started jobs whose tasks have not begun as the worker stops. To the machine they run.
-#[derive(Default)]
-pub(super) struct LeftJobs {
-    /// Those that the next process runs.
-    waiting: HashSet<JobId>,
-    /// Jobs that were cancelled after their tasks had been told that the worker stops, of which a task takes no other word: the
-    /// ones that have not begun end by this. As many as run at once.
-    cancelled: HashMap<JobId, (TaskName, Abandoned)>,
-}
-
 impl Run {
-    /// A task has not begun: its job is left to the next process, unless it was cancelled meanwhile.
+    /// A task has not begun: its job is left to the next process, unless it was cancelled after the task had been told that the worker
+    /// stops, of which a task takes no other word.
     pub(super) fn leave(&mut self, job: JobId) {
         self.ports.remove(&job);
-        match self.left.cancelled.remove(&job) {
-            Some((task, why)) => self.end_left(&job, &task, &why),
+        match self.machine.cancelled(&job) {
+            Some((task, why)) => self.end_without_task(&job, &task, &why),
             None => {
-                self.left.waiting.insert(job);
+                self.left.insert(job);
             }
         }
     }
 
     /// A job is cancelled that may be one of those that are left.
     pub(super) fn cancel_left(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
-        if self.left.waiting.remove(job) {
-            self.end_left(job, task, why);
-        } else if self.is_aborting() {
-            self.left.cancelled.insert(job.clone(), (task.clone(), why.clone()));
+        if self.left.remove(job) {
+            self.end_without_task(job, task, why);
+        }
+    }
+
+    /// At the end: jobs that were cancelled, and whose tasks are not waited for any more. That they are cancelled was taken and told: the
+    /// next process must not run them, nor take them for interrupted.
+    pub(super) fn end_cancelled(&mut self) {
+        for job in std::mem::take(&mut self.ports).into_keys() {
+            if let Some((task, why)) = self.machine.cancelled(&job) {
+                self.end_without_task(&job, &task, &why);
+            }
         }
     }
 
     /// No task of it is there to end it.
-    fn end_left(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
+    fn end_without_task(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
         let (ending, reply, event) = tasks::abandoned(&self.runner, job, task, why);
         self.machine.finished(SystemClock::now(), job, ending, reply, event);
     }
@@ -69,7 +67,7 @@ impl Run {
     pub(super) fn stop_step(&mut self) -> Result<Option<Turn>, LinkError> {
         let now = SystemClock::now();
         let Some(stopping) = &mut self.stopping else { return Ok(None) };
-        let drained = self.machine.unfinished() == self.left.waiting.len() && self.storing.is_empty();
+        let drained = self.machine.unfinished() == self.left.len() && self.storing.is_empty();
         if !drained && now >= stopping.drained_by && stopping.aborted_by.is_none() {
             stopping.aborted_by = Some(now + ABORT_GRACE);
             for port in self.ports.values() {

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use norfab_jobs::{PageEnd, QueryError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::body::JobRequestHead;
-use norfab_protocol::worker::{
-    Asked, Ending, LoadedJob, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation,
-};
+use norfab_protocol::worker::{Ending, NewJob, RestoredJob, TIMEOUT_SECONDS_MAX, WorkerStoreOperation};
 use norfab_protocol::{Identity, JobId, ResultStatus, TaskResult};
+use norfab_transport::LinkError;
 use tracing::{error, warn};
 
 use super::begun::Before;
@@ -22,10 +21,15 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Tasks for which there is space on the disk beforehand to write down that they begin: 256 bytes each.
 const BEGUN_ROOM_MAX: usize = 1024;
 
+/// How long nobody looks after a connection that has begun to be made, and it is kept: a fraction of what a handshake may take.
+const LINK_ALONE_MAX: Duration = Duration::from_secs(1);
+
 impl Run {
     /// Reads back what the last process left. Without space on the disk for that it waits until there is some, or until it is to stop:
     /// a worker that is there and does not know its jobs would leave them to their deadlines, and new ones find no space either.
-    pub(super) fn restore(&mut self) {
+    /// Errors: the link is broken.
+    pub(super) fn restore(&mut self) -> Result<(), LinkError> {
+        let began = SystemClock::now();
         let before = Before::read(self.begun_file.as_deref());
         let mut after: Option<PageEnd> = None;
         let mut is_told = false;
@@ -41,7 +45,7 @@ impl Run {
                     }
                     self.take_commands();
                     if self.stopping.is_some() {
-                        return;
+                        return Ok(());
                     }
                     std::thread::park_timeout(RESTORE_AGAIN);
                     continue;
@@ -57,6 +61,11 @@ impl Run {
         }
         let room = self.machine.config().max_concurrent_jobs.min(BEGUN_ROOM_MAX);
         self.runner.begun.open(self.begun_file.as_deref(), room, std::mem::take(&mut self.begun_before));
+        if SystemClock::now().saturating_duration_since(began) >= LINK_ALONE_MAX {
+            // It was neither heard nor answered meanwhile, and the broker may have given it up: that would count as its fault.
+            self.link.reconnect()?;
+        }
+        Ok(())
     }
 
     fn restore_job(&mut self, before: &Before, job: WorkerJob) {
@@ -76,8 +85,8 @@ impl Run {
             }
         };
         let started = job.state != WorkerState::Pending;
-        let idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent())
-            && job.attempts < ATTEMPTS_MAX;
+        let is_idempotent = self.runner.service.get(head.task.as_str()).is_some_and(|task| task.is_idempotent());
+        let attempts_max = if is_idempotent { ATTEMPTS_MAX } else { 1 };
         let left = (job.deadline - SystemClock::unix()).clamp(0.0, TIMEOUT_SECONDS_MAX as f64);
         let (time_left, attempts) = (head.time_left(), job.attempts);
         // What was left when it came is the most that can be left, whatever was done to the wall clock meanwhile.
@@ -89,27 +98,11 @@ impl Run {
         if begun {
             self.begun_before.push(new.job.clone());
         }
-        let restored = RestoredJob::of_row(new, remaining, started, attempts, begun, idempotent);
+        let restored = RestoredJob::of_row(new, remaining, started, attempts, begun, attempts_max);
         self.machine.restore(SystemClock::now(), restored);
         if let Err(error) = self.perform() {
             error!("worker {}: {error}", self.runner.identity);
         }
-    }
-
-    pub(super) fn load(&mut self, job: JobId, client: Identity, asked: Asked) {
-        let inbox = self.inbox.clone();
-        let asked = self.storing.ask(move |store, is_whole| {
-            inbox.push([match store.result(&job) {
-                // The end of the job may be among what is missing: no answer is better than that it runs. Its client asks again.
-                Ok(Some((_, None))) if !is_whole => StoreAnswer::Unreadable { job, error: QueryError::Behind.into() },
-                Ok(found) => {
-                    let loaded = found.map(|(_, payload)| LoadedJob { payload });
-                    StoreAnswer::Loaded { job, client, asked, loaded }
-                }
-                Err(error) => StoreAnswer::Unreadable { job, error },
-            }]);
-        });
-        self.told_whether_asked(asked);
     }
 
     pub(super) fn look_up(&mut self, jobs: Vec<JobId>, question: JobId, client: Identity) {
@@ -124,7 +117,7 @@ impl Run {
         self.told_whether_asked(asked);
     }
 
-    fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
+    pub(super) fn told_whether_asked(&mut self, asked: Result<(), QueryError>) {
         if let Err(error) = asked
             && self.throttle.admit()
         {
@@ -155,6 +148,7 @@ pub(super) fn stored(operation: WorkerStoreOperation) -> WorkerOperation {
             })
         }
         WorkerStoreOperation::Started(id) => WorkerOperation::State { id, state: WorkerState::Started, at },
+        WorkerStoreOperation::StartedAnew(id) => WorkerOperation::StartedAnew { id, at },
         WorkerStoreOperation::Waiting(id) => WorkerOperation::State { id, state: WorkerState::WaitingClientInput, at },
         WorkerStoreOperation::Answered(id) => WorkerOperation::Answered { id },
         WorkerStoreOperation::Finish { job, ending, payload } => {

@@ -225,10 +225,10 @@ async fn is_left(runner: &Arc<Runner>, context: &TaskContext, attempt: u32, writ
         return false;
     }
     match written {
-        Err(NotWritten::Unwanted) => true,
-        // It began in a process before this one, which stays written down: it may run more than once.
-        Ok(()) if attempt > 1 => true,
-        Ok(()) => take_back(runner, context.job()).await,
+        Err(NotWritten::Unwanted) if !runner.begun.has(context.job()) => true,
+        // Also what was written in a process before: the database knows of that. Where it cannot be taken back, one that began before
+        // is left all the same, as it may run more than once, and counts as begun once more.
+        Ok(()) | Err(NotWritten::Unwanted) => take_back(runner, context.job()).await || attempt > 1,
         Err(NotWritten::Ends | NotWritten::Panicked) => false,
     }
 }
@@ -534,11 +534,16 @@ mod tests {
         bench.runner.begun.begins(context.job());
         assert!(!is_left(&bench.runner, &context, 1, &Ok(())).await && is_written(), "it begins");
         port.cancel(CancelReason::WorkerStops);
-        assert!(is_left(&bench.runner, &context, 2, &Ok(())).await);
-        assert!(is_written(), "it began in a process before");
-        assert!(is_left(&bench.runner, &context, 1, &Ok(())).await);
-        assert!(!is_written());
-        assert!(!is_left(&bench.runner, &context, 1, &Err(NotWritten::Panicked)).await);
+        assert!(!is_left(&bench.runner, &context, 1, &Err(NotWritten::Panicked)).await && is_written());
+        for (attempt, written) in [(1, Ok(())), (2, Ok(())), (2, Err(NotWritten::Unwanted))] {
+            bench.runner.begun.begins(context.job());
+            assert!(is_left(&bench.runner, &context, attempt, &written).await);
+            assert!(!is_written(), "the next process would count an attempt that did not begin: {attempt} {written:?}");
+        }
+        assert!(is_left(&bench.runner, &context, 1, &Err(NotWritten::Unwanted)).await, "it is written nowhere");
+        // What cannot be taken back.
+        assert!(is_left(&bench.runner, &context, 2, &Ok(())).await, "it may run more than once");
+        assert!(!is_left(&bench.runner, &context, 1, &Ok(())).await, "the next process would end it as interrupted");
     }
 
     #[tokio::test]

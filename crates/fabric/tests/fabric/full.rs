@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use norfab_fabric::LinkState;
+use norfab_fabric::worker::{OpenWorkerStore, WorkerHandle};
 use norfab_jobs::testing::{Interference, TestWorkerStore};
 use norfab_jobs::{MemoryWorkerStore, Store, StoreError, WorkerJob, WorkerOperation, WorkerState};
 use norfab_protocol::frame::Status;
 use norfab_protocol::message::{BrokerToWorker, Delivery, WorkerMessage};
 use norfab_protocol::{Identity, JobId, TaskName};
-use norfab_service::{EventDraft, NoInput, SendError, Task, TaskContext};
-use norfab_transport::RouterLink;
+use norfab_service::{EventDraft, NoInput, SendError, Service, Task, TaskContext};
+use norfab_transport::{Context, Dealer, DealerOptions, LinkOptions, Router, RouterLink, RouterOptions};
 use serde_json::json;
 
-use crate::decision::{Bench, service};
-use crate::support::runtime;
+use crate::decision::{Bench, service, worker_options};
+use crate::support::{broker_at, runtime};
 
 /// What a test does to a store, and sees of it.
 #[derive(Default)]
@@ -201,6 +203,11 @@ fn an_end_that_the_store_gave_up_is_stored_when_the_worker_stops_if_there_is_spa
 
 /// A worker whose disk is full when it begins, and which has a job of the process before it.
 fn begun_on_a_full_disk(switches: &Arc<Switches>) -> Bench {
+    let (service, store) = full_from_the_start(switches);
+    Bench::with(service, move |options| options.store = store)
+}
+
+fn full_from_the_start(switches: &Arc<Switches>) -> (Service, OpenWorkerStore) {
     switches.full.store(true, Ordering::SeqCst);
     let mut store = MemoryWorkerStore::new();
     let job = WorkerJob {
@@ -219,9 +226,7 @@ fn begun_on_a_full_disk(switches: &Arc<Switches>) -> Bench {
     store.apply(&[WorkerOperation::Insert(job)]).expect("memory");
     let of_store = FullFromTheStart(Arc::clone(switches));
     let task = Task::new("t", "", async |_: TaskContext, NoInput {}| Ok(json!(1)));
-    Bench::with(service(task), move |options| {
-        options.store = Box::new(move || Ok(Box::new(TestWorkerStore::over(store, of_store))));
-    })
+    (service(task), Box::new(move || Ok(Box::new(TestWorkerStore::over(store, of_store)))))
 }
 
 #[test]
@@ -245,5 +250,30 @@ fn a_worker_that_waits_for_space_to_begin_can_be_stopped() {
         crate::support::eventually("it waits", async || switches.asked.load(Ordering::SeqCst) > 0).await;
         bench.worker.stop(Duration::ZERO).await;
         assert!(switches.full.load(Ordering::SeqCst));
+    });
+}
+
+#[test]
+fn a_worker_that_has_waited_for_space_to_begin_does_not_take_its_broker_for_frozen() {
+    runtime().block_on(async {
+        let context = Context::new();
+        // Less time for a handshake than it waits.
+        let link = LinkOptions { handshake_timeout: Duration::from_millis(700), ..LinkOptions::default() };
+        let options = RouterOptions { link: link.clone(), ..RouterOptions::default() };
+        let broker = broker_at(Router::bind(&context, "tcp://127.0.0.1:*", options).expect("a router"));
+        let options = DealerOptions { link, keys: None };
+        let dealer = Dealer::connect(&context, broker.endpoint(), b"w1", options).expect("a dealer");
+        let switches = Arc::new(Switches::default());
+        let (service, store) = full_from_the_start(&switches);
+        let mut options = worker_options(service, Box::new(dealer));
+        options.store = store;
+        let worker = WorkerHandle::start(options).expect("a worker");
+        let mut state = worker.state();
+        crate::support::eventually("it tries again", async || switches.asked.load(Ordering::SeqCst) > 2).await;
+        switches.full.store(false, Ordering::SeqCst);
+        state.changed().await.expect("a worker");
+        assert_eq!(*state.borrow(), LinkState::Connected, "the first that it says");
+        worker.stop(Duration::ZERO).await;
+        broker.stop().await;
     });
 }

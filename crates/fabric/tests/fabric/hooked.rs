@@ -17,7 +17,7 @@ pub trait Hooks: Send {
     }
     /// Before jobs are listed.
     fn list(&mut self) {}
-    /// Before a page of unfinished jobs is read. Errors: it is not.
+    /// Before a page of unfinished jobs or the last number is read. Errors: it is not.
     fn reads(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -66,6 +66,7 @@ impl<H: Hooks> ClientStore for Hooked<H> {
         self.store.job(id)
     }
     fn last_number(&mut self) -> Result<Option<u64>, StoreError> {
+        self.hooks.reads()?;
         self.store.last_number()
     }
     fn number(&mut self, id: &JobId) -> Result<Option<u64>, StoreError> {

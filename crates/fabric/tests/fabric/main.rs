@@ -1,5 +1,6 @@
 //! Roles over real links, as a user of the crate sees them.
 
+mod asked;
 mod backlog;
 mod cancel;
 mod connection;

@@ -234,3 +234,27 @@ fn jobs_that_cannot_be_read_on_a_full_disk_when_a_client_begins_are_read_when_th
         client.stop().await;
     });
 }
+
+#[test]
+fn a_job_of_a_client_that_began_on_a_full_disk_has_its_whole_time() {
+    runtime().block_on(async {
+        let submitted = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_secs_f64();
+        let mut store = MemoryClientStore::default();
+        let left = store.apply(&[new_job(1, submitted)]).expect("memory");
+        assert!(left.iter().all(Result::is_ok));
+        let hooks = Arc::new(Switches::default());
+        hooks.full.store(true, Ordering::SeqCst);
+        hooks.full_to_read.store(true, Ordering::SeqCst);
+        let switches = Arc::clone(&hooks);
+        let client = client_at(&MemoryNetwork::new(), Hooked { store, hooks });
+        // A second or so each: longer together than the job has.
+        eventually("it was tried again", async || switches.failed.load(Ordering::SeqCst) >= 6).await;
+        switches.full.store(false, Ordering::SeqCst);
+        let mut spec = spec("ok");
+        spec.timeout = Duration::from_secs(2);
+        let began = Instant::now();
+        let report = client.submit(spec).await.expect("there is space").wait().await;
+        assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}: {report:?}", began.elapsed());
+        client.stop().await;
+    });
+}

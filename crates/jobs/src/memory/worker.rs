@@ -88,6 +88,11 @@ impl MemoryWorkerStore {
                 row.set(Course::advance(id, row.course(), *state, *at)?);
                 Ok(())
             }
+            WorkerOperation::StartedAnew { id, at } => {
+                let row = self.table.known(id)?;
+                row.set(Course::started_anew(id, row.course(), *at)?);
+                Ok(())
+            }
             WorkerOperation::Answered { id } => {
                 let row = self.table.known(id)?;
                 row.set(Course::answered(id, row.course())?);

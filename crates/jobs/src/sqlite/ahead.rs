@@ -71,23 +71,25 @@ impl<S: Schema> SqliteStore<S> {
             }
         }
         let before = self.ahead.as_ref();
-        let stored = before.map_or(0, |ahead| ahead.stored);
-        let end = brought.payload.len().min(stored + PART_BYTES);
-        let part = &brought.payload[stored..end];
+        let bytes = brought.payload.len();
         let place = self.database.transaction(|connection, _| {
-            let (job, value) = match before {
-                Some(ahead) => (ahead.job, ahead.value),
-                None => match begin::<S>(connection, operation, &brought)? {
-                    Some(place) => place,
+            let (job, value, stored) = match before {
+                Some(Parts { job, value, stored, .. }) if is_storing(connection, *job, *value)? => {
+                    (*job, *value, *stored)
+                }
+                // These are the first, or another process took the ones before for left behind and removed them.
+                _ => match begin::<S>(connection, operation, &brought)? {
+                    Some((job, value)) => (job, value, 0),
                     None => return Ok(None),
                 },
             };
-            insert(connection, job, value, part)?;
-            Ok(Some((job, value)))
+            let end = bytes.min(stored + PART_BYTES);
+            insert(connection, job, value, &brought.payload[stored..end])?;
+            Ok(Some((job, value, end)))
         })?;
         // What is refused is so for the reason that it has then.
-        let Some((job, value)) = place else { return Ok(Ahead::Whole) };
-        let (id, worker, bytes) = (id.clone(), brought.worker.cloned(), brought.payload.len());
+        let Some((job, value, end)) = place else { return Ok(Ahead::Whole) };
+        let (id, worker) = (id.clone(), brought.worker.cloned());
         self.ahead = Some(Parts { id, worker, bytes, job, value, stored: end, used: Cell::new(false) });
         Ok(if end < bytes { Ahead::More } else { Ahead::Whole })
     }
@@ -111,13 +113,17 @@ impl<S: Schema> SqliteStore<S> {
         }
     }
 
-    /// Removes parts that were dropped.
+    /// Removes parts that were dropped, where no other process has: their number may be that of a result by now.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         if self.dropped.is_empty() {
             return Ok(());
         }
         let dropped = &self.dropped;
-        self.database.transaction(|connection, _| dropped.iter().try_for_each(|place| remove(connection, *place)))?;
+        self.database.transaction(|connection, _| {
+            dropped.iter().try_for_each(|&(job, value)| {
+                if is_storing(connection, job, value)? { remove(connection, (job, value)) } else { Ok(()) }
+            })
+        })?;
         self.dropped.clear();
         Ok(())
     }
@@ -164,6 +170,11 @@ fn insert(connection: &Connection, job: i64, value: i64, part: &[u8]) -> rusqlit
     insert.execute(params![job, value, part]).map(|_| ())
 }
 
+/// Whether parts that were begun ahead stand there still. There are none without this, but of results that are whole.
+fn is_storing(connection: &Connection, job: i64, value: i64) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM storing WHERE job = ?1 AND value = ?2")?.exists([job, value])
+}
+
 fn remove(connection: &Connection, (job, value): (i64, i64)) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM part WHERE job = ?1 AND value = ?2")?.execute([job, value])?;
     connection.prepare_cached("DELETE FROM storing WHERE job = ?1 AND value = ?2")?.execute([job, value])?;
@@ -198,7 +209,7 @@ pub(super) fn write(
 }
 
 /// What was stored ahead of an operation about a job with this number, if all of it is there. It is not where another process took it
-/// for left behind, and removed what there was: then the rest of it goes, too.
+/// for left behind, and removed it.
 pub(super) fn of<'a>(
     connection: &Connection,
     ahead: Option<&'a Parts>,
@@ -208,13 +219,7 @@ pub(super) fn of<'a>(
 ) -> rusqlite::Result<Option<&'a Parts>> {
     let is_whole = |ahead: &&Parts| ahead.is_of(id, brought) && ahead.job == job && ahead.stored == ahead.bytes;
     let Some(ahead) = ahead.filter(is_whole) else { return Ok(None) };
-    let mut storing = connection.prepare_cached("SELECT 1 FROM storing WHERE job = ?1 AND value = ?2")?;
-    if storing.exists([job, ahead.value])? {
-        return Ok(Some(ahead));
-    }
-    remove(connection, (job, ahead.value))?;
-    ahead.used.set(true);
-    Ok(None)
+    Ok(is_storing(connection, job, ahead.value)?.then_some(ahead))
 }
 
 /// Puts a large result together. `column` is that of its length, for errors.

@@ -109,6 +109,11 @@ impl Recorded for WorkerOperation {
                 write_bytes(to, state.as_str().as_bytes());
                 write_time(to, *at);
             }
+            Self::StartedAnew { id, at } => {
+                to.push(6);
+                write_bytes(to, id.as_str().as_bytes());
+                write_time(to, *at);
+            }
             Self::Answered { id } => {
                 to.push(5);
                 write_bytes(to, id.as_str().as_bytes());
@@ -153,6 +158,7 @@ impl Recorded for WorkerOperation {
             },
             4 => Self::Event { id: read_job_id(from)?, body: read_payload(from)? },
             5 => Self::Answered { id: read_job_id(from)? },
+            6 => Self::StartedAnew { id: read_job_id(from)?, at: read_time(from)? },
             _ => return None,
         })
     }
@@ -288,6 +294,7 @@ mod tests {
         round_trip(&[
             WorkerOperation::Insert(job),
             WorkerOperation::State { id: id("1"), state: WorkerState::Started, at: 2.0 },
+            WorkerOperation::StartedAnew { id: id("1"), at: 2.5 },
             WorkerOperation::Answered { id: id("1") },
             WorkerOperation::Finish {
                 id: id("1"),

@@ -152,6 +152,7 @@ impl Schema for WorkerJobs {
             WorkerOperation::State { state, at, .. } if at.is_finite() => {
                 Some(if state.is_final() { Change::Final } else { Change::Passing })
             }
+            WorkerOperation::StartedAnew { at, .. } if at.is_finite() => Some(Change::Passing),
             WorkerOperation::Answered { .. } => Some(Change::Passing),
             WorkerOperation::Finish { state, at, .. } if at.is_finite() && state.is_final() => Some(Change::Final),
             _ => None,
@@ -161,6 +162,7 @@ impl Schema for WorkerJobs {
     fn advance(operation: &WorkerOperation, course: &mut Course) -> Outcome {
         *course = match operation {
             WorkerOperation::State { id, state, at } => Course::advance(id, *course, *state, *at)?,
+            WorkerOperation::StartedAnew { id, at } => Course::started_anew(id, *course, *at)?,
             WorkerOperation::Answered { id } => Course::answered(id, *course)?,
             WorkerOperation::Finish { id, state, at, .. } => Course::finish(id, *course, *state, *at)?,
             WorkerOperation::Insert(_) | WorkerOperation::Event { .. } => *course,
@@ -183,6 +185,7 @@ impl Schema for WorkerJobs {
             WorkerOperation::Event { id, .. } => blob::count_event(id, &mut row.events),
             WorkerOperation::Insert(_)
             | WorkerOperation::State { .. }
+            | WorkerOperation::StartedAnew { .. }
             | WorkerOperation::Answered { .. }
             | WorkerOperation::Finish { .. } => Ok(()),
         }
@@ -245,7 +248,7 @@ impl Schema for WorkerJobs {
         let number = row.number;
         match operation {
             WorkerOperation::Insert(_) => {}
-            WorkerOperation::State { .. } | WorkerOperation::Answered { .. } => {
+            WorkerOperation::State { .. } | WorkerOperation::StartedAnew { .. } | WorkerOperation::Answered { .. } => {
                 write_course(connection, number, &row.course)?;
             }
             WorkerOperation::Finish { id, payload, .. } => {

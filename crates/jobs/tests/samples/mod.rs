@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+#[cfg(target_os = "linux")]
+pub mod mounted;
+
 use std::path::Path;
 
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use norfab_fabric::client::{ClientHandle, JobHandle, WorkerReport};
 use norfab_fabric::{LinkState, SystemClock};
@@ -13,7 +13,7 @@ use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, JobId};
 use serde_json::{Map, Value, json};
 
-use super::jobs::{WATCH_INTERVAL, readable, stored};
+use super::jobs::{WATCH_INTERVAL, open, stored};
 use super::{ANSWER_PATIENCE, Connected, ask_broker, connected, job_of, workers};
 use crate::args::{CancelArgs, Global};
 use crate::exit::{Code, Failure};
@@ -82,13 +82,30 @@ async fn here(
 }
 
 fn found(site: &Site, id: &JobId) -> Result<(String, PathBuf, ClientJobDetails), Failure> {
+    let mut unread = None;
     for (name, folder) in site.client_folders()? {
-        let Some(mut store) = readable(&folder) else { continue };
+        let mut store = match open(&folder) {
+            Ok(Some(store)) => store,
+            Ok(None) => continue,
+            Err(failure) => {
+                printer::warning(&failure.text);
+                unread = Some(folder);
+                continue;
+            }
+        };
         if let Some(details) = store.job(id).map_err(Failure::configuration)? {
             return Ok((name, folder, details));
         }
     }
-    Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
+    match unread {
+        // Nobody can say whether it is there.
+        Some(folder) => Err(Failure::configuration(format!(
+            "job {id} is in none of the job databases that can be read; that in {} cannot",
+            folder.display()
+        ))
+        .hint("make it readable, and try again")),
+        None => Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are")),
+    }
 }
 
 /// What is told of a worker when the client's patience has ended and the command goes on waiting.
@@ -135,6 +152,7 @@ async fn own(
         tokio::select! {
             failed = confirmed(&client, id, watched, &mut cancelled) => failed,
             failed = warned(&client, site) => failed,
+            () = wanted_by_others(&client, id, slot) => Ok(()),
         }
     };
     // That the time is over is told by what is known then.
@@ -180,21 +198,35 @@ async fn confirmed(
                 // Who was silent when the client's patience ended may have confirmed it since then.
                 let errors = &details.job.errors;
                 cancelled.missing.retain(|(worker, lost)| {
-                    *lost == Lost::Cancelled
-                        || errors.iter().any(|error| error.starts_with(&format!("worker {worker}: ")))
+                    lost.is_over() || errors.iter().any(|error| error.starts_with(&format!("worker {worker}: ")))
                 });
                 return Ok(());
             }
             Ok(None) => return Ok(()),
             Ok(Some(_)) if !told => {
                 told = true;
-                for (worker, _) in cancelled.missing.iter().filter(|(_, lost)| *lost != Lost::Cancelled) {
+                for (worker, _) in cancelled.missing.iter().filter(|(_, lost)| !lost.is_over()) {
                     printer::warning(&format!("worker {worker} {NOT_YET}"));
                 }
             }
             Ok(Some(_)) | Err(_) => {}
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// Waits until the job is written down as cancelled, nobody can be told, and another process waits for this client's name: it has
+/// something to write down as well.
+async fn wanted_by_others(client: &ClientHandle, id: &JobId, slot: &ClientSlot) {
+    loop {
+        tokio::time::sleep(WATCH_INTERVAL).await;
+        if *client.state().borrow() != LinkState::Connected
+            && slot.is_awaited()
+            && let Ok(Ok(Some(details))) = client.job(id.clone()).await
+            && details.job.state == ClientState::Cancelling
+        {
+            return;
+        }
     }
 }
 
@@ -222,10 +254,34 @@ async fn elsewhere(
         (workers, _) => Target::list(workers),
     };
     let owner = Identity::parse(name).map_err(Failure::configuration)?;
-    let connected = Connected::at(site, global).await?;
-    let (id, service, reason) = (job.id.clone(), job.service.clone(), words.reason.clone());
     let waits_until = SystemClock::now() + words.wait;
+    let awaiting = site.await_slot(name);
+    // It needs a name of its own, for which there may be no space.
+    let connected = match Connected::started(site, global) {
+        Ok(connected) => connected,
+        Err(failure) => {
+            let site = Site::load_worked_in(global)?;
+            let free = freed(&site, name, waits_until, &failure).await?;
+            drop(awaiting);
+            return here(global, &site, free.0, folder, job, words, free.1).await;
+        }
+    };
+    let reached = tokio::select! {
+        reached = reached(&connected, waits_until) => reached,
+        free = freed_quietly(&connected.site, name, waits_until) => {
+            connected.client.stop().await;
+            drop(awaiting);
+            let (slot, wait) = free?;
+            return here(global, &connected.site, slot, folder, job, words, wait).await;
+        }
+    };
+    if let Err(failure) = reached {
+        connected.client.stop().await;
+        return Err(failure);
+    }
+    let (id, service, reason) = (job.id.clone(), job.service.clone(), words.reason.clone());
     connected.client.cancel_elsewhere(owner, id, service, target, &who(), reason).await.map_err(Failure::failed)?;
+    let left = waits_until.saturating_duration_since(SystemClock::now());
     let ended = async {
         loop {
             if let Some(details) = stored(folder, &job.id)? {
@@ -251,8 +307,9 @@ async fn elsewhere(
             failed = asked => failed,
         }
     };
-    let slot = tokio::time::timeout(words.wait, done).await.unwrap_or(Ok(None))?;
+    let slot = tokio::time::timeout(left, done).await.unwrap_or(Ok(None))?;
     connected.client.stop().await;
+    drop(awaiting);
     if let Some(slot) = slot {
         let wait = waits_until.saturating_duration_since(SystemClock::now());
         return here(global, &connected.site, slot, folder, job, words, wait).await;
@@ -269,6 +326,45 @@ async fn elsewhere(
         workers.extend(untold.map(|(worker, _)| (worker.to_string(), UNTOLD.into())));
     }
     Ok(tell(global, &job, &workers, Standing::Elsewhere))
+}
+
+/// Waits for a connection. Errors: there is none in time, and why.
+async fn reached(connected: &Connected, until: Instant) -> Result<(), Failure> {
+    let mut told = false;
+    loop {
+        let Err(failure) = super::connected(&connected.client, &connected.site).await else { return Ok(()) };
+        if SystemClock::now() >= until {
+            return Err(failure);
+        }
+        if !std::mem::replace(&mut told, true) {
+            printer::warning(&failure.text);
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// Waits for a name, and says what is left of the time. Pending once that is over.
+async fn freed_quietly(site: &Site, name: &str, until: Instant) -> Result<(ClientSlot, Duration), Failure> {
+    loop {
+        let left = until.saturating_duration_since(SystemClock::now());
+        if let Some(slot) = site.take_slot(name)? {
+            return Ok((slot, left));
+        }
+        if left.is_zero() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(WATCH_INTERVAL).await;
+    }
+}
+
+/// As [`freed_quietly`], where nothing else can be done, and why. Errors: it is not free in time.
+async fn freed(site: &Site, name: &str, until: Instant, why: &Failure) -> Result<(ClientSlot, Duration), Failure> {
+    printer::warning(&why.text);
+    let left = until.saturating_duration_since(SystemClock::now());
+    match tokio::time::timeout(left, freed_quietly(site, name, until)).await {
+        Ok(freed) => freed,
+        Err(_) => Err(Failure::new(why.code, why.text.clone())),
+    }
 }
 
 /// Who is registered, by the broker's word. `None`: it does not say so.
@@ -300,10 +396,8 @@ fn at_its_end(job: &ClientJob) -> Map<String, Value> {
 /// How it stands with the cancellation on each worker that is known to have got the job. Who is not missing has ended.
 fn standings(job: &ClientJob, missing: &[(Identity, Lost)]) -> Map<String, Value> {
     let ended = job.dispatched.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
-    let standing = |lost: &Lost| match lost {
-        Lost::Cancelled => CONFIRMED.to_owned(),
-        lost => lost.to_string(),
-    };
+    // One that refused the job has nothing to confirm.
+    let standing = |lost: &Lost| if lost.is_over() { CONFIRMED.to_owned() } else { lost.to_string() };
     ended.chain(missing.iter().map(|(worker, lost)| (worker.to_string(), standing(lost).into()))).collect()
 }
 
@@ -420,7 +514,9 @@ mod tests {
             let unconfirmed = workers.values().any(|standing| standing != CONFIRMED);
             failure(&job, true, unconfirmed).map(|failure| (failure.code, failure.text, workers))
         };
-        assert_eq!(told(&[(name("b"), Lost::Cancelled)]), None);
+        for nothing_runs in [Lost::Cancelled, Lost::Refused("full".to_owned()), Lost::Unreached, Lost::Forgotten] {
+            assert_eq!(told(&[(name("b"), nothing_runs)]), None);
+        }
         let (code, text, workers) = told(&[(name("b"), Lost::CancelUnanswered)]).expect("it may go on");
         assert!(code == Code::TimedOut && text.starts_with(UNCONFIRMED), "{text}");
         let standing = workers["b"].as_str().expect("a text");

@@ -71,11 +71,17 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
             "url": url,
             "path": fetched.path.display().to_string(),
             "size_bytes": fetched.bytes,
+            "had_bytes": fetched.had,
+            "sha256": fetched.sha256,
             "md5hash": fetched.md5,
             "worker": fetched.worker,
         }));
     } else {
-        let from = fetched.worker.map_or("it was there already".to_owned(), |worker| format!("from {worker}"));
+        let from = match (fetched.worker, fetched.had) {
+            (None, _) => "it was there already".to_owned(),
+            (Some(worker), 0) => format!("from {worker}"),
+            (Some(worker), had) => format!("from {worker}, {had} of them were there already"),
+        };
         printer::line(&format!("{} ({} bytes, {from})", fetched.path.display(), fetched.bytes));
     }
     Ok(Code::Ok)

@@ -123,14 +123,20 @@ impl Connected {
     }
 
     /// As [`Connected::new`], where the inventory was loaded before.
-    async fn at(mut site: Site, global: &Global) -> Result<Self, Failure> {
+    async fn at(site: Site, global: &Global) -> Result<Self, Failure> {
+        let started = Self::started(site, global)?;
+        if let Err(failure) = connected(&started.client, &started.site).await {
+            started.client.stop().await;
+            return Err(failure);
+        }
+        Ok(started)
+    }
+
+    /// A client that may not be connected yet.
+    fn started(mut site: Site, global: &Global) -> Result<Self, Failure> {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
         let client = site.start_client(&slot)?;
-        if let Err(failure) = connected(&client, &site).await {
-            client.stop().await;
-            return Err(failure);
-        }
         Ok(Self { client, site, _slot: slot, _logs: logs })
     }
 }

@@ -9,7 +9,7 @@ use norfab_protocol::client::ClientConfig;
 use norfab_protocol::name::NameError;
 
 use super::Site;
-use super::folder_lock::{FolderLock, is_locked, lock_folder};
+use super::folder_lock::{Awaiting, FolderLock, await_folder, is_awaited, is_locked, lock_folder};
 use crate::exit::Failure;
 
 /// Most commands that run at once under one name: each has a name and a job database of its own.
@@ -24,6 +24,13 @@ pub struct ClientSlot {
     pub folder: PathBuf,
     /// Holds the lock.
     _lock: FolderLock,
+}
+
+impl ClientSlot {
+    /// Whether another process waits for it: see [`Site::await_slot`].
+    pub fn is_awaited(&self) -> bool {
+        is_awaited(&self.folder)
+    }
 }
 
 impl Site {
@@ -81,6 +88,11 @@ impl Site {
             Failure::configuration(format!("client {name}: cannot use {}: {error}", folder.display()))
         })?;
         Ok(lock.map(|lock| ClientSlot { name: name.to_owned(), folder, _lock: lock }))
+    }
+
+    /// Tells whoever has a name that this process waits for it, until what comes back is dropped. `None`: that cannot be said.
+    pub fn await_slot(&self, name: &str) -> Option<Awaiting> {
+        await_folder(&self.client_folder(name).ok()?).ok()
     }
 
     /// Starts a client under a name that was taken. It goes on with the jobs of the name that have not ended.

@@ -114,6 +114,40 @@ fn several_cancellations_of_one_client_at_once_all_reach_their_jobs() {
 }
 
 #[test]
+fn several_cancellations_without_a_broker_are_all_written_down() {
+    let (lab, up) = Lab::up();
+    let ids: Vec<String> = (0..3).map(|_| long_job(&lab)).collect();
+    up.signal(Signal::KILL);
+    up.end();
+    let commands: Vec<Role> = ids.iter().map(|id| lab.spawn(&["cancel", id, "--wait", "20s", "--json"])).collect();
+    eventually("all are written down", || {
+        let jobs = lab.json(&["jobs", "--json", "--offline"]);
+        jobs.as_array().expect("jobs").iter().all(|job| job["status"] == "CANCELLING")
+    });
+    for command in commands {
+        command.signal(Signal::TERM);
+        command.end();
+    }
+    let _up = lab.start(&["up"]);
+    eventually("the worker is told of all", || {
+        ids.iter().all(|id| lab.run(&["cancel", id, "--json"]).json()["status"] == "CANCELLED")
+    });
+}
+
+#[test]
+fn a_job_in_a_database_that_cannot_be_read_is_not_told_as_unknown() {
+    let (lab, _up) = Lab::up();
+    let id = long_job(&lab);
+    for name in lab.names("__norfab__/files/client") {
+        let database = lab.path(format!("__norfab__/files/client/{name}/jobs.db"));
+        std::fs::write(database, "no database").expect("written");
+    }
+    let ended = lab.run(&["cancel", &id]);
+    assert_eq!(ended.code, Some(5), "{ended:?}");
+    assert!(ended.stderr.contains("is in none of the job databases that can be read"), "{ended:?}");
+}
+
+#[test]
 fn a_job_whose_worker_is_away_stays_cancelled_and_is_told_later() {
     let (lab, up) = Lab::up();
     let id = long_job(&lab);

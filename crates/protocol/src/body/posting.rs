@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{not_an_object, object_text};
 use crate::message::DecodeError;
@@ -26,18 +27,11 @@ pub(super) fn lenient_turn<'de, D: serde::Deserializer<'de>>(deserializer: D) ->
     Ok(turn(deserializer)?.unwrap_or(0))
 }
 
-/// A turn, where it is one.
+/// A turn, where it is one. What else stands there is only passed over: it may be as long as a message, and keeping it as anything but
+/// its text takes many times that.
 pub(super) fn turn<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Turn {
-        Number(u32),
-        Other(serde::de::IgnoredAny),
-    }
-    Ok(match Turn::deserialize(deserializer)? {
-        Turn::Number(turn) => Some(turn),
-        Turn::Other(serde::de::IgnoredAny) => None,
-    })
+    let text = <&RawValue>::deserialize(deserializer)?;
+    Ok(text.get().parse().ok())
 }
 
 /// A job request that says how it is posted; without anything to say the request as it is.
@@ -107,7 +101,9 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_none_is_no_reason_to_refuse_a_job() {
-        for turn in ["null", "-1", "5e9", "4294967296", "\"x\"", "[1]", "{\"turn\":1}"] {
+        // What is looked into cannot be as deep, and what is read as a number not as large.
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        for turn in ["null", "-1", "5e9", "1e999", "4294967296", "1.0", "\"x\"", "[1]", "{\"turn\":1}", &deep] {
             let body = format!(r#"{{"task":"t","fabric":1,"turn":{turn}}}"#);
             assert_eq!(check_job_request(body.as_bytes()).map(|poster| poster.turn), Ok(0), "{turn}");
             let head: JobRequestHead = decode("a job request", body.as_bytes()).expect("it can be read");

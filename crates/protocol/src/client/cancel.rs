@@ -359,7 +359,7 @@ impl Job {
         if self.cancel.is_none() {
             return Vec::new();
         }
-        let unconfirmed = self.unconfirmed().into_iter().filter(|(_, lost)| *lost != Lost::Cancelled);
+        let unconfirmed = self.unconfirmed().into_iter().filter(|(_, lost)| !lost.is_over());
         unconfirmed.map(|(worker, lost)| lost.of_worker(&worker)).collect()
     }
 

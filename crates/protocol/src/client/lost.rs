@@ -28,6 +28,15 @@ pub enum Lost {
 }
 
 impl Lost {
+    /// Whether nothing of the job runs on the worker, as far as is known: it said so, refused the job, or never got it. Who has a job
+    /// cancelled need wait for no word of it.
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Cancelled | Self::Refused(_) | Self::Unreached | Self::Forgotten => true,
+            Self::Expired | Self::CancelUntold | Self::CancelUnanswered | Self::Vanished | Self::Unknown => false,
+        }
+    }
+
     /// What the errors of a job say of a worker.
     pub fn of_worker(&self, worker: &Identity) -> String {
         format!("worker {worker}: {self}")

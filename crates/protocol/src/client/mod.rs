@@ -55,6 +55,10 @@ const RUNS_MAX: usize = 64;
 /// How soon a job is posted again that nobody could get who is expected: their return is not to be felt. Doubled three times.
 pub const EXPECTED_AGAIN: Duration = Duration::from_millis(500);
 
+/// What the end of a job says where the broker found nobody for it, and not each of its POSTs is known to have gone nowhere.
+const FOUND_NOBODY_ONCE: &str =
+    "the broker found nobody for it when it was asked once, but a worker may have got it before or since";
+
 /// Bounds and habits of a client.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
@@ -500,7 +504,12 @@ impl Client {
             job.request.task,
             job.request.timeout.as_secs()
         );
-        let errors = std::iter::once(error).chain(job.refusal.clone()).collect();
+        // Whoever reads that nobody was found takes it that nothing runs, and may want the job once more.
+        let found_nobody = match &job.refusal {
+            Some(_) if job.may_be_taken() => Some(FOUND_NOBODY_ONCE.to_owned()),
+            refusal => refusal.clone(),
+        };
+        let errors = std::iter::once(error).chain(found_nobody).collect();
         // A POST that is still under way says how much time was left when it was sent: this comes behind it.
         let withdrawn =
             job.may_still_begin().filter(|_| self.connected).map(|target| (job.request.service.clone(), target));

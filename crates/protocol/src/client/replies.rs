@@ -379,8 +379,9 @@ impl Client {
             // only that the worker is away at the moment.
             let body: Refused = body::decode("a refusal", payload)?;
             if job.cancel.is_some() {
-                // That of a POST is late: another one may have gone on since.
-                if body.turn.is_none() {
+                // That of a POST is late: another one may have gone on since. That somebody else cancelled the job, too, says nothing
+                // of who is there.
+                if body.turn.is_none() && body.status != CANCELLED_WORD {
                     self.cancel_not_handed_on(now, id);
                 }
                 return Ok(());

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use super::output::{
-    Abandoned, Asked, Class, Ending, NewJob, Refusal, StartJob, StoreFailure, WorkerNote, WorkerOutput,
+    Abandoned, Asked, Class, Ending, NewJob, Refusal, RestoredJob, StartJob, StoreFailure, WorkerNote, WorkerOutput,
     WorkerStoreOperation, WorkerToken,
 };
 use super::reply::{marked, result_payload};
@@ -17,7 +17,7 @@ use crate::body::{
 };
 use crate::frame::Status;
 use crate::message::{Delivery, WorkerMessage, WorkerReply};
-use crate::name::{Identity, JobId};
+use crate::name::{Identity, JobId, TaskName};
 
 /// Requests up to this size are copied when they are kept.
 const COPIED_BYTES_MAX: usize = 4 << 10;
@@ -41,6 +41,39 @@ impl ActiveJob {
 }
 
 impl Worker {
+    /// What the store had when the process began, before the first message.
+    pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
+        let RestoredJob { new, given_up, remaining, attempts, counted } = restored;
+        let NewJob { job, client, task, asked_timeout, timeout, time_left: _, body } = new;
+        self.now = now;
+        self.bytes += body.len();
+        let active = ActiveJob {
+            client,
+            task,
+            body,
+            timeout,
+            deadline: asked_timeout.map(|_| now + remaining),
+            phase: if given_up { Phase::Running } else { Phase::Queued },
+            questions: Vec::new(),
+            cancelled: None,
+            abandoned: false,
+            attempts,
+            counted,
+            // Its 201 left with the process before.
+            fabric: false,
+            turn: None,
+            spoke: false,
+        };
+        self.jobs.insert(job.clone(), active);
+        if given_up {
+            self.running += 1;
+            self.abandon(&job, Abandoned::Restarted);
+        } else {
+            self.queue.push_back(job);
+            self.start_jobs(now);
+        }
+    }
+
     pub(super) fn post(&mut self, now: Instant, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
         if let Some(active) = self.jobs.get_mut(&job) {
@@ -65,9 +98,10 @@ impl Worker {
         let turn = head.fabric.map(|_| head.turn);
         let refused = self.refused.get(&client, &job).copied();
         if refused.is_some_and(|refused| turn.is_some_and(|turn| turn <= refused)) {
-            // The first POST of this turn came when there was no room, and the client looks for another worker by now.
+            // The first POST of this turn came when there was no room. Of a job for any worker another one may have it by now, and its
+            // client counts on: what is said here is read by who named this worker, or all.
             let reason = format!(
-                "worker {} could not take the job when it came first, and another one may have it by now",
+                "worker {} could not take the job when it came first, and takes no repetition of that: submit it anew",
                 self.config.identity
             );
             self.refuse_unknown(client, job, Refusal { reason, retry: true, turn: refused });
@@ -107,6 +141,7 @@ impl Worker {
             cancelled: None,
             abandoned: false,
             attempts: 0,
+            counted: false,
             fabric: fabric.is_some(),
             turn,
             spoke: false,
@@ -393,6 +428,12 @@ impl Worker {
         }
     }
 
+    /// Of a job that runs and was cancelled: what was asked, and who cancelled it.
+    pub fn cancelled(&self, job: &JobId) -> Option<(TaskName, Abandoned)> {
+        let active = self.jobs.get(job).filter(|active| active.phase == Phase::Running)?;
+        Some((active.task.clone(), active.cancelled.clone()?))
+    }
+
     pub(super) fn abandon(&mut self, job: &JobId, why: Abandoned) {
         let Some(active) = self.jobs.get_mut(job) else {
             return;
@@ -425,7 +466,10 @@ impl Worker {
             }
             active.phase = Phase::Starting;
             self.running += 1;
-            self.store(WorkerStoreOperation::Started(job.clone()), Some(WorkerToken::Start(job)));
+            let id = job.clone();
+            let operation =
+                if active.counted { WorkerStoreOperation::StartedAnew(id) } else { WorkerStoreOperation::Started(id) };
+            self.store(operation, Some(WorkerToken::Start(job)));
         }
     }
 

@@ -128,6 +128,8 @@ struct ActiveJob {
     abandoned: bool,
     /// How often it was begun by processes before this one.
     attempts: u32,
+    /// The store has counted one more, which did not begin.
+    counted: bool,
     /// Its client is one of ours: a result tells it that the job was taken and has ended.
     fabric: bool,
     /// In which turn it was posted, where its client counts them: [`crate::body::Posting::turn`].
@@ -233,38 +235,6 @@ impl Worker {
         self.now = now;
         self.last_heard = now;
         self.keepalive.extend(now);
-    }
-
-    /// What the store had when the process began, before the first message.
-    pub fn restore(&mut self, now: Instant, restored: RestoredJob) {
-        let RestoredJob { new, started, remaining, attempts } = restored;
-        let NewJob { job, client, task, asked_timeout, timeout, time_left: _, body } = new;
-        self.now = now;
-        self.bytes += body.len();
-        let active = ActiveJob {
-            client,
-            task,
-            body,
-            timeout,
-            deadline: asked_timeout.map(|_| now + remaining),
-            phase: if started { Phase::Running } else { Phase::Queued },
-            questions: Vec::new(),
-            cancelled: None,
-            abandoned: false,
-            attempts,
-            // Its 201 left with the process before.
-            fabric: false,
-            turn: None,
-            spoke: false,
-        };
-        self.jobs.insert(job.clone(), active);
-        if started {
-            self.running += 1;
-            self.abandon(&job, Abandoned::Restarted);
-        } else {
-            self.queue.push_back(job);
-            self.start_jobs(now);
-        }
     }
 
     /// A message came from the broker.

@@ -50,6 +50,8 @@ pub enum WorkerStoreOperation {
     Insert(NewJob),
     /// It begins to run, which counts as an attempt.
     Started(JobId),
+    /// It begins to run in place of an attempt that was counted and did not begin.
+    StartedAnew(JobId),
     /// It waits for its client.
     Waiting(JobId),
     /// It has what it waited for, and goes on.
@@ -88,7 +90,7 @@ pub enum Ending {
 pub enum WorkerToken {
     /// [`WorkerStoreOperation::Insert`].
     Insert(JobId),
-    /// [`WorkerStoreOperation::Started`], before the job starts.
+    /// [`WorkerStoreOperation::Started`] or [`WorkerStoreOperation::StartedAnew`], before the job starts.
     Start(JobId),
     /// [`WorkerStoreOperation::Finish`]; once more when one that could not be stored is.
     Finish(JobId),
@@ -274,28 +276,35 @@ pub struct LoadedJob {
 pub struct RestoredJob {
     /// What was stored.
     pub new: NewJob,
-    /// Whether it had started.
-    pub started: bool,
+    /// Whether its task began and may not begin once more: it ends as [`Abandoned::Restarted`].
+    pub given_up: bool,
     /// What is left of its time.
     pub remaining: Duration,
-    /// How often it was begun.
+    /// How often its task began.
     pub attempts: u32,
+    /// Whether the store has counted one more attempt, which did not begin.
+    pub counted: bool,
 }
 
 impl RestoredJob {
     /// A job of whose row is known whether it says that the job started and how often, whether its task may have begun the last
-    /// time, and whether the task may run again. One whose process ended before its task began was not begun that time.
+    /// time, and how often the task may begin. One whose process ended before its task began was not begun that time, however often
+    /// that happened: the row counts it once.
     pub fn of_row(
         new: NewJob,
         remaining: Duration,
         started: bool,
         attempts: u32,
         may_have_begun: bool,
-        again: bool,
+        attempts_max: u32,
     ) -> Self {
-        let begun = started && may_have_begun;
-        let attempts = if started && !begun { attempts.saturating_sub(1) } else { attempts };
-        Self { new, started: begun && !again, remaining, attempts }
+        let counted = started && !may_have_begun;
+        let attempts = match (started, may_have_begun) {
+            (true, true) => attempts.max(1),
+            (true, false) => attempts.saturating_sub(1),
+            (false, _) => attempts,
+        };
+        Self { new, given_up: attempts > 0 && attempts >= attempts_max, remaining, attempts, counted }
     }
 }
 

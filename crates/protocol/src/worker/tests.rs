@@ -60,6 +60,7 @@ impl Bench {
                 WorkerOutput::Store(operation, _) => Did::Stored(match operation {
                     WorkerStoreOperation::Insert(_) => "insert",
                     WorkerStoreOperation::Started(_) => "started",
+                    WorkerStoreOperation::StartedAnew(_) => "started anew",
                     WorkerStoreOperation::Waiting(_) => "waiting",
                     WorkerStoreOperation::Answered(_) => "answered",
                     WorkerStoreOperation::Finish { .. } => "finish",
@@ -235,7 +236,7 @@ fn a_job_that_was_sent_late_has_only_what_its_client_still_waits() {
 #[test]
 fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
     let mut bench = Bench::new(5);
-    let restored = |id: &str, started| RestoredJob {
+    let restored = |id: &str, given_up| RestoredJob {
         new: NewJob {
             job: job(id),
             client: name("c"),
@@ -245,9 +246,10 @@ fn after_a_restart_queued_jobs_run_and_started_ones_are_given_up() {
             time_left: None,
             body: Bytes::from_static(br#"{"task":"t"}"#),
         },
-        started,
+        given_up,
         remaining: Duration::from_secs(10),
         attempts: 1,
+        counted: false,
     };
     bench.worker.restore(bench.now, restored("1", true));
     assert_eq!(bench.drain(), [Did::Abandoned(Abandoned::Restarted)]);

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 
 use super::{Dead, Folder, Found};
+use crate::hidden::Hidden;
 
 /// How long each race is run, at least.
 const RACE: Duration = Duration::from_millis(800);
@@ -38,7 +39,7 @@ fn tree() -> TempDir {
 fn race(one: &str, other: &str, path: &[&str], one_call: bool) {
     let outer = tree();
     let base = outer.path().join("base");
-    let folder = Folder::new(base.clone());
+    let folder = Folder::new(base.clone(), Hidden::default());
     folder.one_call.store(one_call, Ordering::Relaxed);
     let names: Vec<String> = path.iter().map(|name| (*name).to_owned()).collect();
     let (mut found, mut refused) = (0_u64, 0_u64);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::address::{Credentials, shown};
-use crate::hidden::is_hidden;
+use crate::hidden::is_never_served;
 
 /// Seconds between two periodic synchronizations where nobody says.
 pub(crate) const SYNC_INTERVAL_SECONDS_DEFAULT: i64 = 30;
@@ -91,7 +91,7 @@ impl MountPath {
     fn parse(path: &str) -> Result<Self, DefinitionError> {
         let names: Vec<String> =
             path.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned).collect();
-        let safe = |name: &String| component_is_safe(name) && !is_hidden(name.as_bytes());
+        let safe = |name: &String| component_is_safe(name) && !is_never_served(name.as_bytes());
         if path.len() > MOUNT_BYTES_MAX || path.starts_with('/') || names.is_empty() || !names.iter().all(safe) {
             return Err(DefinitionError::Mount);
         }
@@ -167,7 +167,10 @@ pub(crate) struct Definition {
 impl Definition {
     /// Checks what is said of a remote, but for its type.
     pub(crate) fn check(input: RemoteInput) -> Result<Self, DefinitionError> {
-        if !component_is_safe(&input.name) || input.name.len() > NAME_BYTES_MAX || is_hidden(input.name.as_bytes()) {
+        if !component_is_safe(&input.name)
+            || input.name.len() > NAME_BYTES_MAX
+            || is_never_served(input.name.as_bytes())
+        {
             return Err(DefinitionError::Name);
         }
         let mount = MountPath::parse(input.mount.as_deref().unwrap_or(&input.name))?;

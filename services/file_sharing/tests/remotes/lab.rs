@@ -126,7 +126,9 @@ impl Lab {
 
     /// Starts a worker. It ends when it is dropped, and another can be started on what it leaves.
     pub fn worker(&self, remotes: Value) -> RemoteWorker {
-        let inventory = json!({"service": "filesharing", "base_dir": "base", "remotes": remotes, "extra_key": "kept"});
+        let inventory = json!({
+            "service": "filesharing", "base_dir": "base", "remotes": remotes, "extra_key": "kept", "dotfiles": [".*"],
+        });
         let home = RemotesHome {
             worker: "test-worker".to_owned(),
             folder: self.folder(),

@@ -63,7 +63,7 @@ fn content(flows: &[Job], flow: &str) -> Vec<u8> {
 
 /// The folder that the flows were recorded on.
 fn flow_tree(flows: &[Job]) -> Tree {
-    let tree = Tree::new();
+    let tree = Tree::with_dotfiles();
     tree.write("d/a.txt", "alpha\n");
     tree.write("d/sub/b.txt", "beta\n");
     tree.write("d/.hidden", "");
@@ -165,7 +165,7 @@ async fn every_recorded_flow_has_the_recorded_chunks_and_result() {
 
 #[tokio::test]
 async fn every_recorded_call_has_the_recorded_result() {
-    let tree = Tree::new();
+    let tree = Tree::with_dotfiles();
     for file in ["s4/run.sh", "s4/.hid/f", "s4/cfg/one.txt", "s4/cfg/deep/two.txt", ".hiddir/z.txt", ".dot"] {
         tree.write(file, "");
     }

@@ -17,7 +17,10 @@ async fn the_folder_is_made_and_the_service_runs_under_the_name_of_the_inventory
     assert_eq!(service.name().as_str(), "files");
     assert!(outer.path().join("new/folder").is_dir());
     let names: Vec<&str> = service.tasks().map(|task| task.name().as_str()).collect();
-    assert_eq!(names, ["fetch_file", "file_details", "get_status", "list_files", "walk"]);
+    assert_eq!(
+        names,
+        ["fetch_file", "file_details", "get_status", "list_entries", "list_files", "send_files", "stat_files", "walk"]
+    );
     let result = as_json(&TestWorker::new(service).run("get_status", json!({})).await);
     assert_eq!((&result["result"], &result["failed"]), (&json!("OK"), &json!(false)));
 }

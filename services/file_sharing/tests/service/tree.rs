@@ -18,8 +18,17 @@ pub struct Tree {
 impl Tree {
     /// An empty shared folder `base` in a folder of its own.
     pub fn new() -> Self {
+        Self::with(json!({"base_dir": "base"}))
+    }
+
+    /// One that serves names beginning with a dot, as the Python service does.
+    pub fn with_dotfiles() -> Self {
+        Self::with(json!({"base_dir": "base", "dotfiles": [".*"]}))
+    }
+
+    fn with(inventory: Value) -> Self {
         let outer = tempfile::tempdir().expect("a folder");
-        let service = service(&json!({"base_dir": "base"}), outer.path()).expect("a service");
+        let service = service(&inventory, outer.path()).expect("a service");
         Self { worker: TestWorker::new(service), outer }
     }
 

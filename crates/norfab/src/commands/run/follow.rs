@@ -331,11 +331,12 @@ fn hint(words: &RunArgs, report: &JobReport, errors: &[String]) -> Option<String
 /// How to look at a job some of whose workers did not answer in time. It has ended here, so that nobody can cancel it any more.
 fn late_hint(words: &RunArgs, report: &JobReport) -> Option<String> {
     let is_late = |worker: &WorkerReport| matches!(worker, WorkerReport::Missing(Lost::Expired));
-    let late = report.workers.iter().filter(|(_, worker)| is_late(worker)).map(|(name, _)| name.clone());
-    let late: Vec<Identity> = late.collect();
+    let late = report.workers.iter().filter(|(_, worker)| is_late(worker)).map(|(name, _)| name.as_str());
+    let late: Vec<&str> = late.collect();
     let (id, service) = (&report.id, &words.service);
     (report.state == JobState::Stale && !late.is_empty()).then(|| {
-        let late = printer::names(&late);
+        // One word of the command line.
+        let late = late.join(",");
         format!(
             "'norfab jobs {id}' shows what came of the job, 'norfab run {service} job_details uuid={id} -w {late}' what becomes \
              of it there; a longer --timeout waits for it"
@@ -373,4 +374,35 @@ async fn answer(
 ) -> Result<(), Failure> {
     let response = InputResponse { input_id: question.id, cancel: value.is_none(), value, metadata: json!({}) };
     job.answer(Some(worker), response).await.map_err(Failure::failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use norfab_protocol::JobId;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Run {
+        #[command(flatten)]
+        words: RunArgs,
+    }
+
+    #[test]
+    fn the_command_that_looks_at_late_workers_names_them_in_one_word() {
+        let words = Run::parse_from(["run", "filesharing", "echo"]).words;
+        let late = |name: &str| (Identity::parse(name).expect("a name"), WorkerReport::Missing(Lost::Expired));
+        let report = JobReport {
+            id: JobId::parse("1").expect("an id"),
+            state: JobState::Stale,
+            workers: [late("a"), late("b")].into(),
+            errors: Vec::new(),
+            events_dropped: 0,
+        };
+        let hint = late_hint(&words, &report).expect("two are late");
+        let typed = hint.split('\'').find(|part| part.contains("job_details")).expect("a command");
+        let typed = Run::parse_from(typed.split(' ').skip(1)).words;
+        assert_eq!((typed.arguments, typed.workers), (vec!["uuid=1".to_owned()], "a,b".to_owned()));
+    }
 }

@@ -163,7 +163,7 @@ fn a_broker_without_workers_says_so_for_all_jobs_and_they_are_asked_about_again(
     let refused = json!({"workers": null, "uuid": FIRST, "target": "all", "status": "FAILED", "service": "s", "errors": ["gone"]});
     assert!(bench.reply("0x05", FIRST, "400", refused).outcome.is_none());
     assert_eq!(commands(&bench.after(4.0)), [Command::Get]);
-    assert!(bench.after(60.0).outcome.expect("the end").errors.contains(&"gone".to_owned()));
+    assert!(bench.after(60.0).outcome.expect("the end").errors.contains(&FOUND_NOBODY_ONCE.to_owned()));
 }
 
 #[test]

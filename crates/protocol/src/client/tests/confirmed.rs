@@ -190,6 +190,20 @@ fn the_row_of_a_cancelled_job_names_who_has_not_confirmed_it_and_nobody_who_did_
 }
 
 #[test]
+fn a_worker_that_refused_the_job_before_it_was_cancelled_has_nothing_to_confirm() {
+    let mut bench = Bench::new();
+    bench.posted("1", "all");
+    bench.dispatched("1", &["a", "b"]);
+    let full = json!({"worker": "b", "uuid": "1", "service": "s", "status": "REFUSED", "error": "full", "retry": true});
+    bench.reply("0x05", "1", "400", full);
+    bench.cancel("1", TEXT);
+    let did = bench.reply("0x05", "1", "404", not_found("a"));
+    assert_eq!(did.rows.last().expect("the end is stored").errors, [TEXT]);
+    let outcome = did.outcome.expect("the end");
+    assert_eq!(outcome.missing, [(name("a"), Lost::Cancelled), (name("b"), Lost::Refused("full".to_owned()))]);
+}
+
+#[test]
 fn a_worker_that_was_away_has_its_time_to_confirm_anew() {
     for away in ["202", "400"] {
         let mut bench = Bench::cancelled_with_time("a", &["a"]);
@@ -215,6 +229,20 @@ fn a_worker_that_was_away_has_its_time_to_confirm_anew() {
         bench.handed_on("1", &["a"], &["a"]);
         assert_eq!(bench.client.unfinished(), 0);
     }
+}
+
+#[test]
+fn a_silent_worker_is_given_up_however_often_somebody_else_cancels_the_job_too() {
+    let mut bench = Bench::cancelled_with_time("a", &["a"]);
+    let word = json!({"workers": null, "uuid": "1", "target": "a", "status": "CANCELLED", "service": "s", "errors": ["by x"],
+        "error": "by x"});
+    for _ in 0..3 {
+        bench.handed_on("1", &["a"], &["a"]);
+        bench.reply("0x05", "1", "400", word.clone());
+        bench.after(CANCEL_ANSWER_MAX.as_secs_f64() / 2.0);
+    }
+    bench.handed_on("1", &["a"], &["a"]);
+    assert_eq!(bench.client.unfinished(), 0);
 }
 
 #[test]

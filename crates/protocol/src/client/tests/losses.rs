@@ -456,8 +456,31 @@ fn a_job_that_is_to_wait_does_so_to_its_deadline_and_says_for_whom() {
     bench.drain();
     assert!(bench.reply("0x05", "1", "400", refused("1", false)).outcome.is_none());
     assert_eq!(bench.after(0.5).sent.len(), 1);
+    assert!(bench.reply("0x05", "1", "400", refused("1", false)).outcome.is_none());
     let outcome = bench.after(60.0).outcome.expect("the end");
     assert_eq!((outcome.state, outcome.errors[1].as_str()), (JobState::Stale, "nobody"));
+}
+
+#[test]
+fn of_a_job_that_a_worker_may_have_it_is_not_said_that_nobody_was_there_for_it() {
+    // The broker ended before it said who got the POST, and the next one does not know that worker yet.
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "a");
+    bench.client.connected(bench.now);
+    assert_eq!(bench.after(RETURN_TIME.as_secs_f64()).sent[0].0, Command::Post);
+    bench.reply("0x05", "1", "400", refused("1", true));
+    let mut ends = vec![bench.after(60.0).outcome.expect("the end")];
+    // Nobody was there for the first POST, and nobody says what became of the second.
+    let mut bench = Bench::new();
+    bench.posted("1", "a");
+    bench.reply("0x05", "1", "400", refused("1", true));
+    assert_eq!(bench.after(0.5).sent[0].0, Command::Post);
+    ends.push(bench.after(60.0).outcome.expect("the end"));
+    for Outcome { state, errors, .. } in ends {
+        assert!(state == JobState::Stale && errors[0].ends_with("worker execution may continue"), "{errors:?}");
+        assert!(errors.len() == 2 && errors[1].contains("a worker may have got it"), "{errors:?}");
+    }
 }
 
 #[test]

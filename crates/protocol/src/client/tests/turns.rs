@@ -94,6 +94,23 @@ fn a_refused_job_is_posted_in_a_later_turn_than_its_worker_refused() {
 }
 
 #[test]
+fn a_job_that_nobody_has_room_for_is_posted_again_eight_times_ever_later() {
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    let refused = |bench: &mut Bench, turn| {
+        bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+        bench.reply("0x05", "1", "400", refuses_turn("1", "a", turn))
+    };
+    for turn in 0..8 {
+        assert!(refused(&mut bench, turn).outcome.is_none());
+        assert!(bench.after(0.2 * f64::from(turn) + 0.1).sent.is_empty(), "{turn}");
+        assert_eq!(bench.after(0.1).sent.iter().map(|sent| sent.0).collect::<Vec<_>>(), [Command::Post], "{turn}");
+    }
+    assert_eq!(refused(&mut bench, 8).outcome.map(|outcome| outcome.state), Some(JobState::Failed));
+}
+
+#[test]
 fn a_refusal_of_a_turn_that_has_passed_is_no_refusal_of_the_job() {
     let mut bench = Bench::new();
     bench.client.connected(bench.now);

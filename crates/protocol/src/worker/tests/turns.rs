@@ -34,6 +34,8 @@ fn a_worker_that_refused_a_job_takes_no_other_post_of_the_same_turn_but_one_of_t
         let (did, body) = posted(&mut bench, "2", turn);
         assert_eq!(statuses(&did), ["400"], "another worker may have it by now");
         assert!(body.contains(r#""retry":true,"turn":2"#), "the last that it refused: {body}");
+        // The job may be for this worker alone.
+        assert!(body.contains("submit it anew") && !body.contains("another"), "{body}");
     }
     // It is stored, and the first of these outputs was looked at.
     assert_eq!(posted(&mut bench, "2", 3).0, [Did::Stored("started")]);

@@ -1,0 +1,173 @@
+//! Who has a file.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use norfab_protocol::client::{JobState, JobUpdate};
+use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, TaskResult};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::{ClientHandle, JobHandle};
+use super::{FetchError, spec};
+use crate::clock::SystemClock;
+
+/// How long others are waited for once a worker has said that it does not have a file. One that is registered and does not answer costs
+/// this long and no longer; where one has the file, nothing.
+pub const GRACE: Duration = Duration::from_secs(1);
+
+/// A worker that has a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) worker: Identity,
+    pub(super) size: u64,
+    /// Of workers of Python NorFab only: they tell it without being asked.
+    pub(super) md5: Option<String>,
+}
+
+/// What one worker says.
+enum Said {
+    Has(u64, Option<String>),
+    HasNot(String),
+    /// It does not know the question.
+    Other,
+}
+
+/// What workers say of a URL.
+#[derive(Default)]
+struct Answers {
+    reasons: Vec<String>,
+    others: Vec<Identity>,
+    silent: Vec<Identity>,
+    timed_out: bool,
+}
+
+#[derive(Deserialize)]
+struct Standing {
+    kind: String,
+    size_bytes: Option<u64>,
+    error: Option<String>,
+}
+
+/// What a worker of Python NorFab tells of a file.
+#[derive(Deserialize)]
+struct Details {
+    md5hash: Option<String>,
+    size_bytes: Option<u64>,
+    exists: bool,
+}
+
+fn stated(result: &TaskResult) -> Said {
+    if result.failed {
+        return Said::Other;
+    }
+    match serde_json::from_str::<Vec<Standing>>(result.result.get()).ok().and_then(|mut standings| standings.pop()) {
+        Some(Standing { kind, size_bytes: Some(size), .. }) if kind == "file" => Said::Has(size, None),
+        Some(Standing { kind, .. }) if kind == "directory" => Said::HasNot("it is a directory".to_owned()),
+        Some(standing) => Said::HasNot(standing.error.unwrap_or_else(|| "the worker does not have it".to_owned())),
+        None => Said::Other,
+    }
+}
+
+fn detailed(result: &TaskResult) -> Said {
+    if result.failed {
+        return Said::HasNot(result.errors.join("; "));
+    }
+    match serde_json::from_str(result.result.get()) {
+        Ok(Details { md5hash: Some(md5), size_bytes: Some(size), exists: true }) => Said::Has(size, Some(md5)),
+        Ok(_) => Said::HasNot("the worker does not have it".to_owned()),
+        Err(error) => Said::HasNot(error.to_string()),
+    }
+}
+
+impl ClientHandle {
+    /// A worker that has the file, the first that says so; not one of `without`. Errors: as [`FetchError`].
+    pub(super) async fn find(
+        &self,
+        url: &str,
+        deadline: Instant,
+        timeout: Duration,
+        without: &BTreeSet<Identity>,
+    ) -> Result<Holder, FetchError> {
+        let question = json!({ "urls": [url] });
+        let mut answers = match self.ask_holders("stat_files", question, Target::All, deadline, without, stated).await?
+        {
+            Ok(holder) => return Ok(holder),
+            Err(answers) => answers,
+        };
+        if !answers.others.is_empty() {
+            let others = Target::list(std::mem::take(&mut answers.others));
+            let question = json!({ "url": url });
+            match self.ask_holders("file_details", question, others, deadline, without, detailed).await? {
+                Ok(holder) => return Ok(holder),
+                Err(more) => {
+                    answers.reasons.extend(more.reasons);
+                    answers.silent.extend(more.silent);
+                    answers.timed_out |= more.timed_out;
+                }
+            }
+        }
+        let silent = answers.silent.iter().map(|worker| format!("worker {worker} has not answered"));
+        let mut reasons: Vec<String> = answers.reasons.into_iter().chain(silent).collect();
+        reasons.dedup();
+        let (url, reason) = (url.to_owned(), reasons.join("; "));
+        Err(match answers.timed_out {
+            true => FetchError::TimedOut { url, timeout, reason },
+            false => FetchError::NotFound { url, reason },
+        })
+    }
+
+    async fn ask_holders(
+        &self,
+        task: &str,
+        question: Value,
+        target: Target,
+        deadline: Instant,
+        without: &BTreeSet<Identity>,
+        read: fn(&TaskResult) -> Said,
+    ) -> Result<Result<Holder, Answers>, FetchError> {
+        let left = deadline.saturating_duration_since(SystemClock::now()).max(GRACE);
+        let mut job = self.submit(spec(task, target, question, left)).await?;
+        let mut answers = Answers::default();
+        let mut asked: BTreeSet<Identity> = BTreeSet::new();
+        let mut until = None;
+        while let Some(update) = next_before(&mut job, until).await {
+            match update {
+                JobUpdate::Dispatched(workers) => asked.extend(workers),
+                JobUpdate::Result(worker, payload) => {
+                    asked.remove(&worker);
+                    let said = match serde_json::from_slice(&payload) {
+                        Ok(result) => read(&result),
+                        Err(error) => Said::HasNot(error.to_string()),
+                    };
+                    match said {
+                        Said::Has(..) if without.contains(&worker) => {}
+                        Said::Has(size, md5) => return Ok(Ok(Holder { worker, size, md5 })),
+                        Said::HasNot(reason) => answers.reasons.push(reason),
+                        Said::Other => answers.others.push(worker),
+                    }
+                    until.get_or_insert(SystemClock::now() + GRACE);
+                }
+                JobUpdate::Finished(outcome) => {
+                    answers.timed_out = outcome.state == JobState::Stale;
+                    answers.reasons.extend(outcome.errors);
+                    asked.clear();
+                }
+                _ => {}
+            }
+        }
+        answers.silent = asked.into_iter().collect();
+        Ok(Err(answers))
+    }
+}
+
+/// The next news of a job. `None`: there is none any more, or none came in time.
+async fn next_before(job: &mut JobHandle, until: Option<Instant>) -> Option<JobUpdate> {
+    match until {
+        None => job.next().await,
+        Some(until) => {
+            tokio::time::timeout(until.saturating_duration_since(SystemClock::now()), job.next()).await.ok()?
+        }
+    }
+}

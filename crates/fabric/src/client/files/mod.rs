@@ -1,0 +1,134 @@
+//! Files that workers share.
+//!
+//! A file comes from whichever live worker has it. Workers of ours send it as a stream of records ([`norfab_files`]): every piece is
+//! checked as it comes, and a transfer that breaks off goes on where it was, with the same worker or another one, in this process or
+//! the next. Workers of Python NorFab send chunks one after the other without a hash for each; those are checked at the end.
+//!
+//! Until a file is whole it is `.NAME.part` beside its place.
+//!
+//! Reading order: [`find`] (who has it), [`stream`] (one transfer of one worker of ours), [`fetch`] (as many as it takes),
+//! [`python`] (workers of Python NorFab).
+
+mod fetch;
+mod find;
+mod python;
+mod stream;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, ServiceName, TaskName};
+use serde_json::{Map, Value};
+
+use super::{JobSpec, SubmitError};
+use crate::queue::QueueError;
+
+pub use find::GRACE;
+pub use python::{CHUNK_BYTES, PIPELINE};
+
+/// The service that shares files.
+pub(crate) const SERVICE: &str = "filesharing";
+
+/// How long a transfer may stand still in all before it is given up, whatever else its caller allows: as many attempts as that takes.
+pub const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+
+/// What a transfer did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// Where the file is.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes that were there already, of this file or of a transfer that broke off.
+    pub had: u64,
+    /// Its SHA-256, where its worker is one of ours.
+    pub sha256: Option<String>,
+    /// Its MD5, where its worker is one of Python NorFab.
+    pub md5: Option<String>,
+    /// Who sent it, the last where there were several; `None`: the file was there already, with this hash.
+    pub worker: Option<Identity>,
+}
+
+/// Why a file is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Not a file URL.
+    #[error("'{0}' is no file URL: write nf://PATH")]
+    Url(String),
+    /// Nobody has it.
+    #[error("no file sharing worker has '{url}': {reason}")]
+    NotFound {
+        /// Which.
+        url: String,
+        /// What the workers or the broker said.
+        reason: String,
+    },
+    /// Workers were asked, and not all of those that might have it answered in time; or it did not come in time.
+    #[error("'{url}' did not come within {timeout} s: {reason}", timeout = .timeout.as_secs_f64())]
+    TimedOut {
+        /// Which.
+        url: String,
+        /// How long was waited.
+        timeout: Duration,
+        /// What is known.
+        reason: String,
+    },
+    /// The job was not taken.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+    /// The queue to the owner.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The transfer broke off, and again whenever it was tried.
+    #[error(
+        "the transfer of '{url}' from worker {worker} broke off after {received} of {size} bytes: {reason}; what came is kept, and \
+         the next one goes on there"
+    )]
+    Broken {
+        /// Which.
+        url: String,
+        /// From whom.
+        worker: Identity,
+        /// Bytes that came.
+        received: u64,
+        /// Bytes there are.
+        size: u64,
+        /// Why.
+        reason: String,
+    },
+    /// The content is not what it should be.
+    #[error("'{url}' from worker {worker} arrived with MD5 {found}, it should be {expected}: fetch it again")]
+    Mismatch {
+        /// Which.
+        url: String,
+        /// From whom.
+        worker: Identity,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+    /// The target cannot be written.
+    #[error("cannot write {path}: {error}", path = .path.display())]
+    Write {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+fn spec(task: &str, target: Target, kwargs: Value, timeout: Duration) -> JobSpec {
+    let kwargs: Map<String, Value> = kwargs.as_object().cloned().unwrap_or_default();
+    JobSpec {
+        id: None,
+        service: ServiceName::parse(SERVICE).expect("a name"),
+        task: TaskName::parse(task).expect("a name"),
+        target,
+        kwargs,
+        args: Vec::new(),
+        timeout,
+        waits: false,
+    }
+}

@@ -1,0 +1,230 @@
+//! Files that are not whole yet: written beside their place, and moved there when they are.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::hash::Prefix;
+use crate::record::Facts;
+use crate::source::{SourceError, hash_to};
+
+/// The end of the name of a file that is not whole.
+pub const PART_END: &str = ".part";
+
+/// The longest name that file systems take.
+const NAME_BYTES_MAX: usize = 255;
+
+/// How many files that are not whole one target has at most: one that can be continued, and others for those who fetch it at the
+/// same time.
+const AT_ONCE_MAX: usize = 64;
+
+/// A file that is not whole. It stays where it is when it is dropped, so that another transfer goes on with it, unless it is empty.
+/// Nobody else writes it: it is locked.
+#[derive(Debug)]
+pub struct Part {
+    folder: OwnedFd,
+    name: OsString,
+    file: File,
+    /// Whether the name is this file's no more.
+    moved: bool,
+}
+
+/// Opens a folder, to put files into it.
+pub fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, folder, flags, Mode::empty())?)
+}
+
+/// The name of the file beside a target in which it gathers: `.NAME.part`.
+pub fn part_name(name: &OsStr, number: usize) -> OsString {
+    let end = if number == 0 { PART_END.to_owned() } else { format!(".{number}{PART_END}") };
+    let kept = name.len().min(NAME_BYTES_MAX - 1 - end.len());
+    let mut part = vec![b'.'];
+    part.extend_from_slice(&name.as_bytes()[..kept]);
+    part.extend_from_slice(end.as_bytes());
+    OsString::from_vec(part)
+}
+
+impl Part {
+    /// The one of a target in an open folder: that of a transfer before this one, a new one where there is none, another one where it is
+    /// in use. Errors: it cannot be made.
+    pub fn open(folder: OwnedFd, target: &OsStr) -> io::Result<Self> {
+        // A link or a pipe of that name must lead nowhere and keep nobody waiting.
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        for number in 0..AT_ONCE_MAX {
+            let name = part_name(target, number);
+            let file = match rustix::fs::openat(&folder, &name, flags, Mode::from_raw_mode(0o600)) {
+                Ok(file) => file,
+                Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let stat = rustix::fs::fstat(&file)?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+                continue;
+            }
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            // Whoever had it locked may have moved it to its place meanwhile.
+            let is_there = rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|there| (there.st_dev, there.st_ino) == (stat.st_dev, stat.st_ino));
+            if !is_there {
+                continue;
+            }
+            return Ok(Self { folder, name, file: File::from(file), moved: false });
+        }
+        Err(io::Error::other(format!("{AT_ONCE_MAX} transfers to it are under way already")))
+    }
+
+    /// Its name in its folder.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// The hash of what is there, up to so many bytes. Blocks; `is_ended` is asked now and then.
+    pub fn prefix(&self, bytes: u64, is_ended: &dyn Fn() -> bool) -> Result<Prefix, SourceError> {
+        hash_to(&self.file, bytes, is_ended)
+    }
+
+    /// Forgets what is beyond so many bytes.
+    pub fn cut(&self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    /// Reads bytes that were written. Errors: there are not so many.
+    pub fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    /// Writes bytes at their place.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Waits until it is on the disk.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// Gives it the permissions and the time of what it is a copy of, and moves it to its place, where it takes the place of a file of that
+    /// name. Errors: that is not possible; it stays what it is.
+    pub fn keep(mut self, target: &OsStr, facts: Facts) -> io::Result<()> {
+        // Bits that give the rights of somebody else are no part of a copy, and its owner can go on with it.
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(facts.mode & 0o777 | 0o600))?;
+        let time = Timespec { tv_sec: facts.modified, tv_nsec: 0 };
+        rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?;
+        rustix::fs::renameat(&self.folder, &self.name, self.folder.as_fd(), target)?;
+        self.moved = true;
+        Ok(())
+    }
+
+    /// Throws it away.
+    pub fn remove(mut self) -> io::Result<()> {
+        self.moved = true;
+        Ok(rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())?)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.moved && self.bytes().is_ok_and(|bytes| bytes == 0) {
+            // An empty one that cannot be removed does no harm.
+            rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty()).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    const FACTS: Facts = Facts { size: 3, modified: 1_000_000, mode: 0o640 };
+
+    fn open(folder: &Path, name: &str) -> Part {
+        Part::open(open_folder(folder).expect("a folder"), OsStr::new(name)).expect("a part")
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).expect("a folder");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_appears_whole_with_the_time_and_rights_of_what_it_is_a_copy_of() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("a"), "old").expect("written");
+        let part = open(folder.path(), "a");
+        part.write(b"new", 0).expect("written");
+        assert_eq!(names(folder.path()), [".a.part", "a"]);
+        assert_eq!(fs::read(folder.path().join("a")).expect("read"), b"old");
+        part.keep(OsStr::new("a"), FACTS).expect("kept");
+        assert_eq!(names(folder.path()), ["a"]);
+        let metadata = fs::metadata(folder.path().join("a")).expect("there");
+        assert_eq!((metadata.mtime(), metadata.mode() & 0o7777), (1_000_000, 0o640));
+        assert_eq!(fs::read(folder.path().join("a")).expect("read"), b"new");
+    }
+
+    #[test]
+    fn what_came_before_is_gone_on_with_unless_somebody_else_does() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = open(folder.path(), "a");
+        part.write(b"abc", 0).expect("written");
+        let other = open(folder.path(), "a");
+        assert_eq!((part.name(), other.name()), (OsStr::new(".a.part"), OsStr::new(".a.1.part")));
+        drop(other);
+        assert_eq!(names(folder.path()), [".a.part"], "an empty one does not stay");
+        drop(part);
+        let part = open(folder.path(), "a");
+        assert_eq!(part.bytes().expect("read"), 3);
+        assert_eq!(part.prefix(2, &|| false).expect("read").bytes(), 2);
+        part.remove().expect("removed");
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn links_pipes_and_folders_of_its_name_are_left_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = folder.path().join("outside");
+        fs::write(&outside, "kept").expect("written");
+        symlink(&outside, folder.path().join(".a.part")).expect("linked");
+        rustix::fs::mknodat(CWD, folder.path().join(".a.1.part"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .expect("a pipe");
+        fs::create_dir(folder.path().join(".a.2.part")).expect("made");
+        fs::hard_link(&outside, folder.path().join(".a.3.part")).expect("linked");
+        let part = open(folder.path(), "a");
+        assert_eq!(part.name(), OsStr::new(".a.4.part"));
+        part.write(b"new", 0).expect("written");
+        assert_eq!(fs::read(&outside).expect("read"), b"kept");
+    }
+
+    #[test]
+    fn the_longest_name_has_a_part_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = "n".repeat(255);
+        let part = open(folder.path(), &name);
+        part.write(b"abc", 0).expect("written");
+        part.keep(OsStr::new(&name), FACTS).expect("kept");
+        assert_eq!(names(folder.path()), [name]);
+    }
+}

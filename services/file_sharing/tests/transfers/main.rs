@@ -1,0 +1,4 @@
+//! Transfers between our workers and clients, on ways that lose and change what is sent.
+
+mod fetch;
+mod lab;
