@@ -265,3 +265,148 @@ impl<'a> Session<'a> {
         SyncError::UnknownFormat { url: self.wire.url(), problem }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A server that says what it was told to say, whatever it is asked.
+    struct Said {
+        reader: Cursor<Vec<u8>>,
+        asked: Vec<u8>,
+    }
+
+    impl Said {
+        fn new(said: &[u8]) -> Self {
+            Self { reader: Cursor::new(said.to_vec()), asked: Vec::new() }
+        }
+    }
+
+    impl Wire for Said {
+        fn greet(&mut self) -> Result<(), SyncError> {
+            Ok(())
+        }
+
+        fn ask(&mut self, request: &[u8]) -> Result<(), SyncError> {
+            self.asked.extend_from_slice(request);
+            Ok(())
+        }
+
+        fn reader(&mut self) -> &mut dyn BufRead {
+            &mut self.reader
+        }
+
+        fn failed(&mut self, error: io::Error) -> SyncError {
+            SyncError::Unreachable { url: self.url(), problem: error.to_string() }
+        }
+
+        fn url(&self) -> String {
+            "url".to_owned()
+        }
+
+        fn secret(&self) -> Option<String> {
+            Some("s3cret".to_owned())
+        }
+    }
+
+    fn lines(lines: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            match *line {
+                "-" => push_flush(&mut bytes),
+                "|" => push_delimiter(&mut bytes),
+                line => push_line(&mut bytes, line),
+            }
+        }
+        bytes
+    }
+
+    /// Asks for the pack of `main`.
+    fn pack(said: &[u8], have: Option<ObjectId>) -> (Result<Vec<u8>, String>, String) {
+        let mut wire = Said::new(said);
+        let fetched = (|| {
+            let mut session = Session::begin(&mut wire, "main")?;
+            let tip = session.tip()?;
+            session.fetch(tip, have, |pack| {
+                let mut bytes = Vec::new();
+                pack.read_to_end(&mut bytes).map_err(SyncError::disk("read"))?;
+                Ok(bytes)
+            })
+        })();
+        (fetched.map_err(|error| error.to_string()), String::from_utf8_lossy(&wire.asked).into_owned())
+    }
+
+    const ID: &str = "1111111111111111111111111111111111111111";
+    const OTHER: &str = "2222222222222222222222222222222222222222";
+
+    #[test]
+    fn a_server_of_version_2_is_asked_for_one_commit_and_told_what_is_here() {
+        let branch = format!("{ID} refs/heads/main");
+        let longer = format!("{OTHER} refs/heads/main2");
+        let tag = format!("{OTHER} refs/tags/main");
+        let mut said = lines(&["version 2", "fetch=shallow filter", "-", &longer, &branch, &tag, "-"]);
+        said.extend(lines(&["shallow-info", &format!("shallow {ID}"), "|", "packfile", "\u{2}busy", "\u{1}PACK", "-"]));
+        let (fetched, asked) = pack(&said, ObjectId::from_hex(OTHER.as_bytes()).ok());
+        assert_eq!(fetched.as_deref(), Ok(&b"PACK\n"[..]));
+        for line in
+            ["ref-prefix refs/heads/main", "thin-pack", &format!("want {ID}"), &format!("have {OTHER}"), "deepen 1"]
+        {
+            assert!(asked.contains(&format!("{line}\n")), "{line}: {asked}");
+        }
+    }
+
+    #[test]
+    fn an_older_server_tells_all_branches_first() {
+        let first = format!("{OTHER} HEAD\0side-band-64k shallow ofs-delta");
+        let branch = format!("{ID} refs/heads/main");
+        let answer = [&format!("shallow {ID}"), "-", "NAK", "\u{1}PACK", "-"];
+        for before in [&[][..], &["# service=git-upload-pack", "-"], &["version 1"]] {
+            let mut said = lines(before);
+            said.extend(lines(&[&first, &branch, "-"]));
+            said.extend(lines(&answer));
+            let (fetched, asked) = pack(&said, None);
+            assert_eq!(fetched.as_deref(), Ok(&b"PACK\n"[..]), "{before:?}");
+            assert!(asked.contains(&format!("want {ID} side-band-64k ofs-delta shallow agent=")), "{asked}");
+        }
+        let (fetched, _) = pack(&lines(&[&format!("{ID} refs/heads/main\0shallow"), "-"]), None);
+        assert_eq!(fetched, Err("url was not understood: it is too old: it has no side bands".to_owned()));
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_told_without_the_secret() {
+        let (fetched, _) = pack(&lines(&["ERR no access with s3cret"]), None);
+        assert_eq!(fetched, Err("url said: no access with ***".to_owned()));
+        let branch = format!("{ID} refs/heads/main");
+        let said = lines(&["version 2", "-", &branch, "-", "packfile", "\u{3}out of s3cret memory"]);
+        assert_eq!(pack(&said, None).0, Err("url said: out of *** memory".to_owned()));
+        assert_eq!(pack(&lines(&["version 2", "-", "-"]), None).0, Err("branch 'main' not found in url".to_owned()));
+        let other = lines(&["version 2", "object-format=sha256", "-"]);
+        assert!(pack(&other, None).0.expect_err("refused").ends_with("its objects are named by SHA-256"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_server_says_is_a_panic(said in prop::collection::vec(any::<u8>(), 0..200)) {
+            drop(pack(&said, None));
+        }
+
+        #[test]
+        fn no_line_that_a_server_says_is_a_panic(
+            said in prop::collection::vec(
+                prop_oneof![
+                    Just("-".to_owned()), Just("|".to_owned()), Just("version 2".to_owned()), Just("version 1".to_owned()),
+                    Just("packfile".to_owned()), Just("NAK".to_owned()), Just(format!("{ID} refs/heads/main\0side-band-64k")),
+                    Just(format!("{ID} refs/heads/main")), "[ -~\\x00-\\x03]{0,60}",
+                ],
+                0..12,
+            ),
+        ) {
+            let said: Vec<&str> = said.iter().map(String::as_str).collect();
+            drop(pack(&lines(&said), None));
+        }
+    }
+}
