@@ -26,7 +26,7 @@ pub use broker::{BrokerHandle, BrokerInformation, BrokerOptions};
 pub use client::{ClientHandle, ClientOptions, JobHandle, JobReport, JobSpec};
 pub use clock::SystemClock;
 pub use queue::QueueError;
-pub use status::{LinkState, Problem, Sources};
+pub use status::{LinkState, Problem, Sources, TellProblem, tell_problem};
 pub use worker::{WorkerHandle, WorkerOptions};
 
 /// Why a role could not start.

@@ -1,6 +1,7 @@
 //! How a worker or client stands with its broker, for people.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use norfab_transport::{DealerLink, Endpoint, LinkStatus, RefusedReason};
@@ -102,6 +103,15 @@ impl LinkState {
             }
         }
     }
+}
+
+/// Tells what is wrong with a link of a role, and what to do, in the words of whoever started it. It is asked on the role's thread
+/// whenever the link says how it stands, also when nothing is wrong.
+pub type TellProblem = Arc<dyn Fn(&LinkState) -> Option<Problem> + Send + Sync>;
+
+/// As [`LinkState::problem`]: for those who do not know where the link's settings are from.
+pub fn tell_problem() -> TellProblem {
+    Arc::new(LinkState::problem)
 }
 
 /// What is wrong with a link.

@@ -7,10 +7,12 @@ use norfab_protocol::name::{Identity, JobId};
 use crate::store::EVENTS_PER_JOB_MAX;
 use crate::writer::{QUEUE_BYTES_MAX, QUEUE_OPERATIONS_MAX};
 
-/// What to do about a full disk. Nothing can be pruned without any space: what is deleted is written into the log first, beside
-/// an index of 32 KiB.
-const SPACE_ADVICE: &str =
-    "free some space on that file system; with a megabyte 'norfab jobs prune' can give back what old jobs take";
+/// What to do about a full disk. Pruning writes the log back first, for which the file may have to grow: a megabyte is enough where
+/// the owner of the database had some time before the disk was full; where it is not, pruning says how much is missing.
+const SPACE_ADVICE: &str = "free some space on that file system; with a megabyte, as a rule, 'norfab jobs prune' can give back what old jobs take";
+
+/// What to do where pruning has said how much it needs.
+const MORE_SPACE_ADVICE: &str = "free so much on that file system and try again: what there was went into the database";
 
 /// Why a store as a whole did not do what it was asked: nothing of the batch was stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +22,14 @@ pub enum StoreError {
     DiskFull {
         /// The database.
         path: PathBuf,
+    },
+    /// No space left to write the log back, without which pruning gives nothing back: nothing was deleted.
+    #[error("no space left to prune the job database {path}: {kilobytes} kB more are needed: {MORE_SPACE_ADVICE}", path = .path.display(), kilobytes = .missing.div_ceil(1000))]
+    NoSpaceToPrune {
+        /// The database.
+        path: PathBuf,
+        /// How many bytes more it needs, about.
+        missing: u64,
     },
     /// Written by a later version of this program.
     #[error("the job database {path} has schema version {found}, this program knows up to {known}: run the newer program, or move the file away", path = .path.display())]
@@ -91,7 +101,11 @@ pub enum StoreError {
 impl StoreError {
     /// What to do, with which the text ends. `None`: it does not end so, or is not asked for by itself.
     pub fn advice(&self) -> Option<&'static str> {
-        matches!(self, Self::DiskFull { .. }).then_some(SPACE_ADVICE)
+        match self {
+            Self::DiskFull { .. } => Some(SPACE_ADVICE),
+            Self::NoSpaceToPrune { .. } => Some(MORE_SPACE_ADVICE),
+            _ => None,
+        }
     }
 }
 

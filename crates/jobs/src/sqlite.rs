@@ -3,7 +3,7 @@
 //! `open` prepares a file. `store` decides how operations get into it: a few small ones are noted in the `journal` beside it,
 //! in the form of a `record`, many go into it together; `rows` remembers where jobs stand. `client` and `worker` have the
 //! tables and the queries, `blob` what may be large, `ahead` the parts of large results. `log` writes SQLite's
-//! log back. `replaced` sees to files that somebody else removes.
+//! log back, `room` asks whether there is space. `replaced` sees to files that somebody else removes.
 
 mod ahead;
 mod blob;
@@ -14,6 +14,7 @@ mod open;
 mod reading;
 mod record;
 mod replaced;
+mod room;
 mod rows;
 mod store;
 mod worker;
@@ -74,6 +75,8 @@ struct Database {
     log_pages: Arc<AtomicUsize>,
     /// How long the log was when it was last written back.
     pages_written_back: usize,
+    /// How long it was when the file was last seen to have, or given, what it lacks of it.
+    pages_looked_at: usize,
     /// What writes it back beside this thread.
     write_back: Option<JoinHandle<()>>,
     /// It has not begun anew since that was begun.
@@ -176,9 +179,15 @@ impl Database {
     /// a disk that is almost full less of it goes at once.
     ///
     /// The log is written back first: where the file has to grow for that, what is free must not go into a longer log, or nothing
-    /// could be given back. An error means that this step deleted nothing.
+    /// could be given back. An error means that this step deleted nothing; where it is that the log cannot be written back, it says how much
+    /// is missing.
     fn prune(&mut self, tables: &[&str], retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.write_back()?;
+        match self.write_back() {
+            Err(StoreError::DiskFull { path }) => {
+                return Err(StoreError::NoSpaceToPrune { path, missing: self.missing_to_prune()? });
+            }
+            done => done?,
+        }
         let mut jobs_max = PRUNED_JOBS_MAX as u64;
         let mut pruned = loop {
             match self.forget(tables, retention, now, jobs_max) {

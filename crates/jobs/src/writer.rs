@@ -9,6 +9,7 @@
 //! stays behind it.
 
 mod aside;
+mod held;
 mod queue;
 mod writing;
 

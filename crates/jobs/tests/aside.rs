@@ -20,12 +20,16 @@ struct Stepping {
     go: Receiver<()>,
     /// How often it is busy before it takes a part.
     busy: usize,
+    /// How often a large operation finds no space.
+    full: usize,
 }
 
 impl Interference for Stepping {
-    fn apply(&mut self, _operations: &[WorkerOperation]) -> Result<(), StoreError> {
-        self.told.send("apply").expect("the test listens");
-        Ok(())
+    fn apply(&mut self, operations: &[WorkerOperation]) -> Result<(), StoreError> {
+        let is_full = self.full > 0 && operations.iter().any(Operation::is_large);
+        self.full -= usize::from(is_full);
+        self.told.send(if is_full { "full" } else { "apply" }).expect("the test listens");
+        if is_full { Err(StoreError::DiskFull { path: PathBuf::new() }) } else { Ok(()) }
     }
 
     fn store_ahead(&mut self, _operation: &WorkerOperation) -> Option<Ahead> {
@@ -48,9 +52,13 @@ struct Stepped {
 
 impl Stepped {
     fn new(path: PathBuf, busy: usize) -> Self {
+        Self::on_a_disk(path, busy, 0)
+    }
+
+    fn on_a_disk(path: PathBuf, busy: usize, full: usize) -> Self {
         let (told, does) = channel();
         let (go, gate) = sync_channel(100);
-        let stepping = Stepping { told, go: gate, busy };
+        let stepping = Stepping { told, go: gate, busy, full };
         let open = move || Ok(Box::new(TestWorkerStore::over(worker(&path), stepping)) as Box<dyn WorkerStore>);
         let (writer, confirmed) = spawned(open);
         Self { writer, confirmed, does, go }
@@ -130,6 +138,36 @@ fn what_is_about_other_jobs_is_stored_between_the_parts_of_a_large_result() {
     assert!(store.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
     assert_eq!(store.result(&id(3)).expect("a query").expect("a job").1.expect("a result"), "{}");
     assert_eq!(store.job(&id(2)).expect("a query").expect("a job").events.len(), 4);
+}
+
+#[test]
+fn what_is_about_other_jobs_is_stored_between_the_parts_of_a_large_result_that_found_no_space_at_first() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("jobs.db");
+    let stepped = Stepped::on_a_disk(path.clone(), 0, 2);
+    stepped.begin();
+    let confirmed = || stepped.confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+    // Once as it comes, and once when it is tried again.
+    stepped.until_applied();
+    assert!(confirmed().outcome.is_err_and(|error| error.is_disk_full()));
+    assert_eq!(stepped.next_step(), "part");
+    stepped.submit([(worker_event(1, "behind"), 12)]);
+    stepped.until_applied();
+    assert!(confirmed().outcome.is_err_and(|error| error.is_disk_full()), "it stays behind it");
+    assert_eq!(stepped.next_step(), "part");
+    for number in 20..23 {
+        stepped.submit([(worker_event(2, "news"), number)]);
+        stepped.go();
+        assert_eq!(stepped.next_step(), "apply", "before the next part");
+        assert_eq!(stepped.next_confirmed(), number);
+        assert_eq!(stepped.next_step(), "part");
+    }
+    assert!(stepped.until_applied() > 1, "there were more parts");
+    assert_eq!(stepped.next_confirmed(), 11);
+    stepped.writer.close();
+    let mut store = worker(&path);
+    assert!(store.result(&id(1)).expect("a query").expect("a job").1.expect("a result") == large(BYTES));
+    assert_eq!(store.job(&id(1)).expect("a query").expect("a job").events.len(), 1);
 }
 
 #[test]

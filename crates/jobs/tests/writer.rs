@@ -331,6 +331,37 @@ fn a_full_disk_is_confirmed_as_such_and_the_thread_goes_on() {
 }
 
 #[test]
+fn changes_of_other_jobs_pass_a_large_result_that_finds_no_space_and_what_is_about_its_job_stays_behind_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (writer, confirmed) = start(with_little_room(&folder));
+    let outcome = |operation, token| {
+        writer.try_submit(vec![(operation, Some(token))]).expect("space in the queue");
+        let found = confirmed.recv_timeout(PATIENCE).expect("a confirmation");
+        assert_eq!(found.token, token);
+        found.outcome
+    };
+    for number in 0..3 {
+        assert_eq!(outcome(worker_insert(number), number), Ok(()));
+    }
+    for number in [0, 1] {
+        let held = outcome(finish(number, WorkerState::Completed, &large(2_000_000)), number);
+        assert!(matches!(held, Err(OperationError::NotStored(StoreError::DiskFull { .. }))), "{held:?}");
+    }
+    let behind = outcome(worker_event(0, "behind"), 3);
+    assert!(matches!(behind, Err(OperationError::NotStored(StoreError::DiskFull { .. }))), "{behind:?}");
+    assert_eq!(outcome(worker_event(2, "passes"), 4), Ok(()));
+    // One larger than what is small waits for itself only, and so does each of the others.
+    let held = outcome(finish(2, WorkerState::Completed, &large(900_000)), 5);
+    assert!(held.is_err_and(|error| error.is_disk_full()));
+    writer
+        .try_ask(|store| store.result(&id(2)).map(drop))
+        .expect("a query")
+        .recv_timeout(PATIENCE)
+        .expect("it goes on")
+        .expect("a row");
+}
+
+#[test]
 fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let (writer, confirmed) = start(with_little_room(&folder));
@@ -343,10 +374,10 @@ fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
     }
     let held = outcome(finish(0, WorkerState::Completed, &large(2_000_000)));
     assert!(matches!(held, Err(OperationError::NotStored(StoreError::DiskFull { .. }))), "{held:?}");
-    let events = (1..QUEUE_OPERATIONS_MAX).map(|_| (worker_event(1, "e"), None));
+    let events = (1..QUEUE_OPERATIONS_MAX).map(|_| (worker_event(0, "e"), None));
     writer.try_submit(events.collect()).expect("space in the queue");
     for _ in 0..3 {
-        let lost = outcome(finish(1, WorkerState::Completed, b"{}"));
+        let lost = outcome(finish(0, WorkerState::Completed, b"{}"));
         assert!(matches!(lost, Err(OperationError::GivenUp(StoreError::DiskFull { .. }))), "{lost:?}");
         let lost = lost.expect_err("it is given up");
         assert!(lost.is_disk_full());
@@ -357,8 +388,8 @@ fn a_change_that_is_not_kept_for_later_is_confirmed_as_given_up() {
         );
     }
     assert_eq!(writer.statistics().failed, 0, "whoever hears of it comes with it again");
-    writer.try_submit(vec![(worker_event(1, "e"), None)]).expect("space in the queue");
-    let event = outcome(worker_event(1, "e"));
+    writer.try_submit(vec![(worker_event(0, "e"), None)]).expect("space in the queue");
+    let event = outcome(worker_event(0, "e"));
     assert!(matches!(event, Err(OperationError::GivenUp(_))), "{event:?}");
     assert_eq!(writer.statistics().failed, 2, "nobody has these");
 }

@@ -93,6 +93,26 @@ impl Asked {
         format!("{}: {}{hint}{time}: ", self.worker, printable(&self.question.question))
     }
 
+    /// What an answer that was given beforehand answers. `None`: nothing, as a yes or no is asked for.
+    pub fn given(&self, answer: &Value) -> Option<Value> {
+        match (&self.question.default, answer) {
+            (Value::Bool(_), Value::Bool(_)) => Some(answer.clone()),
+            (Value::Bool(_), Value::String(text)) if !text.trim().is_empty() => self.answer(text).ok(),
+            (Value::Bool(_), _) => None,
+            _ => Some(answer.clone()),
+        }
+    }
+
+    /// Says that an answer that was given beforehand is none.
+    pub fn not_answered_by(&self, answer: &Value) -> String {
+        format!(
+            "worker {} asks '{}' for yes or no, and --answer {} is neither: --answer true says yes, --answer false no",
+            self.worker,
+            printable(&self.question.question),
+            printable(&answer.to_string())
+        )
+    }
+
     /// What a typed line answers. Errors: what to type instead. A typing mistake never means no.
     pub fn answer(&self, typed: &str) -> Result<Value, &'static str> {
         let typed = typed.trim();
@@ -148,6 +168,23 @@ mod tests {
         assert_eq!(asked(json!(false)).answer("maybe\n"), Err("please answer y or n"));
         assert_eq!(asked(json!(false)).answer(" Yes\n"), Ok(json!(true)));
         assert_eq!(asked(json!(true)).answer("n\n"), Ok(json!(false)));
+    }
+
+    #[test]
+    fn an_answer_that_was_given_beforehand_is_a_yes_or_no_where_one_is_asked_for() {
+        let asked_for_one = asked(json!(true));
+        for (given, taken) in [
+            (json!(false), Some(json!(false))),
+            (json!("yes"), Some(json!(true))),
+            (json!("N"), Some(json!(false))),
+            (json!("maybe"), None),
+            (json!(""), None),
+            (json!(7), None),
+            (json!(null), None),
+        ] {
+            assert_eq!(asked_for_one.given(&given), taken, "{given}");
+        }
+        assert_eq!(asked(json!("core")).given(&json!(7)), Some(json!(7)));
     }
 
     #[test]

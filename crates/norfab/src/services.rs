@@ -10,6 +10,9 @@ use serde_json::Value;
 /// Name of the file sharing service in inventories.
 pub const FILE_SHARING: &str = "filesharing";
 
+/// The services that [`build`] knows, as errors list them.
+const BUILT_IN: [&str; 1] = [FILE_SHARING];
+
 /// A value in a worker's data that cannot be used.
 #[derive(Debug)]
 pub struct WrongSetting {
@@ -32,7 +35,7 @@ pub enum ServiceProblem {
     #[error("its inventory data names no service: {NAME_ADVICE}")]
     NoName,
     /// Not one of ours.
-    #[error("service '{0}' is not built into this program (it has: filesharing): {PYTHON_ADVICE}")]
+    #[error("service '{0}' is not built into this program (it has: {built_in}): {PYTHON_ADVICE}", built_in = BUILT_IN.join(", "))]
     NotBuiltIn(String),
     /// A setting that all services share.
     #[error("{}: {}", .0.key, .0.problem)]
@@ -48,7 +51,8 @@ impl ServiceProblem {
         match self {
             Self::NoName => Some(NAME_ADVICE),
             Self::NotBuiltIn(_) => Some(PYTHON_ADVICE),
-            Self::Setting(_) | Self::FileSharing(_) => None,
+            // Services say it themselves.
+            _ => None,
         }
     }
 }

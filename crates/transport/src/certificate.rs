@@ -78,19 +78,26 @@ impl KeyFolder {
     }
 
     /// The broker's public key: from the folder of a broker on the same host (`__norfab__/files/broker`), else from the
-    /// inventory, else from the copy of an earlier start. The copy in this folder is brought up to date.
+    /// inventory, else from the copy of an earlier start: see [`KeyFolder::keep_broker_public_key`]. Writes nothing.
     ///
     /// # Errors
-    /// If none of them has it, or a file cannot be read, written or understood.
+    /// If none of them has it, or a file cannot be read or understood.
     pub fn broker_public_key(&self, broker: &KeyFolder, from_inventory: Option<&str>) -> Result<PublicKey, KeyError> {
-        let key = match (read_if_there(&broker.public_file(BROKER))?, from_inventory) {
+        Ok(match (read_if_there(&broker.public_file(BROKER))?, from_inventory) {
             (Some(key), _) => key,
             (None, Some(text)) => text.trim().parse()?,
             (None, None) => read_if_there(&self.public_file(BROKER))?
                 .ok_or_else(|| KeyError::BrokerKeyUnknown { path: broker.public_file(BROKER) })?,
-        };
-        self.keep_public(BROKER, &key)?;
-        Ok(key)
+        })
+    }
+
+    /// Brings the copy of the broker's public key in this folder up to date. For a key that has worked: a wrong one would be taken for
+    /// right later.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn keep_broker_public_key(&self, key: &PublicKey) -> Result<(), KeyError> {
+        self.keep_public(BROKER, key)
     }
 
     /// Writes a public key unless the file has it.
@@ -370,12 +377,16 @@ mod tests {
         assert!(error.contains("norfab broker-key"), "{error}");
         own.broker_public_key(&broker, Some("nonsense")).unwrap_err();
 
-        assert_eq!(own.broker_public_key(&broker, Some(PUBLIC)).unwrap().to_string(), PUBLIC);
+        let key = own.broker_public_key(&broker, Some(PUBLIC)).unwrap();
+        assert_eq!(key.to_string(), PUBLIC);
+        assert!(!own.public_file(BROKER).exists(), "nobody knows yet whether it is right");
+        own.keep_broker_public_key(&key).unwrap();
         assert_eq!(read_public(&own.public_file(BROKER)).unwrap().to_string(), PUBLIC);
         assert_eq!(own.broker_public_key(&broker, None).unwrap().to_string(), PUBLIC);
 
         let pair = broker.load_or_create(BROKER).unwrap();
         assert_eq!(own.broker_public_key(&broker, Some(PUBLIC)).unwrap(), pair.public);
+        own.keep_broker_public_key(&pair.public).unwrap();
         assert_eq!(read_public(&own.public_file(BROKER)).unwrap(), pair.public);
     }
 }

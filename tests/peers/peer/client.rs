@@ -37,6 +37,7 @@ impl Calls {
             identity: Identity::parse(name)?,
             config: ClientConfig::default(),
             link: Box::new(site.dealer(name)?),
+            problem: norfab_fabric::tell_problem(),
             store: Box::new({
                 let database = database.clone();
                 move || {

@@ -44,5 +44,6 @@ pub fn start(site: &Site, name: &str, runtime: &Handle) -> Result<WorkerHandle, 
         fetched_files_dir: folder.join("fetchedfiles"),
         logs: Arc::new(|_| Ok(Vec::<Value>::new())),
         begun_file: Some(folder.join("tasks-begun")),
+        problem: norfab_fabric::tell_problem(),
     })?)
 }

@@ -13,6 +13,8 @@ use norfab_protocol::Identity;
 use norfab_protocol::client::ClientConfig;
 use norfab_transport::DealerLink;
 
+use crate::status::TellProblem;
+
 pub use files::{FetchError, Fetched};
 pub use handle::{
     AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, LookUpError, ManagementAnswer, SubmitError, WorkerReport,
@@ -38,4 +40,6 @@ pub struct ClientOptions {
     pub link: Box<dyn DealerLink>,
     /// Its database.
     pub store: OpenClientStore,
+    /// What its log says of its link: [`tell_problem`](crate::tell_problem) names no place.
+    pub problem: TellProblem,
 }

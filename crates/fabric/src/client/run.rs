@@ -32,7 +32,7 @@ use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::Place;
-use crate::status::{LinkState, Standing};
+use crate::status::{LinkState, Standing, TellProblem};
 use crate::storing::{NoSpace, StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
@@ -150,6 +150,7 @@ pub(super) struct Run {
     unconfirmed: HashMap<JobId, Place>,
     management: HashMap<JobId, oneshot::Sender<ManagementReply>>,
     state: watch::Sender<LinkState>,
+    problem: TellProblem,
     connected: bool,
     was_connected: bool,
     /// Whether a warning said that it is not connected any more.
@@ -200,6 +201,7 @@ impl Run {
             unconfirmed: HashMap::new(),
             management: HashMap::new(),
             state,
+            problem: options.problem,
             connected: false,
             was_connected: false,
             lost: false,
@@ -250,7 +252,7 @@ impl Run {
         let mut again = false;
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            match state.problem() {
+            match (self.problem)(&state) {
                 // Each try ends the same way: once is enough.
                 _ if state == *self.state.borrow() => {}
                 // Who starts a client waits for its first connection and tells why there is none.

@@ -28,7 +28,7 @@ pub(crate) use view::versions;
 use crate::StartError;
 use crate::inbox::Inbox;
 use crate::queue::{Places, QueueSender, queue};
-use crate::status::LinkState;
+use crate::status::{LinkState, TellProblem};
 use run::{Run, WorkerCommand};
 
 /// Messages that tasks may have waiting for their worker's owner, as in the recorded 0.25 worker.
@@ -79,6 +79,8 @@ pub struct WorkerOptions {
     /// Where it is written down which tasks have begun, beside the database. `None`: nowhere, and a job that was about to begin when
     /// the process was killed ends as one that had.
     pub begun_file: Option<PathBuf>,
+    /// What its log says of its link: [`tell_problem`](crate::tell_problem) names no place.
+    pub problem: TellProblem,
 }
 
 /// A running worker. Dropping it leaves the worker running: [`WorkerHandle::stop`] ends it.

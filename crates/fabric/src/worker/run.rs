@@ -28,7 +28,7 @@ use crate::inbox::{Ahead, Confirmer, Inbox, Submitted, whole};
 use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::{Place, Places, QueueSender};
-use crate::status::{LinkState, Standing};
+use crate::status::{LinkState, Standing, TellProblem};
 use crate::storing::{StoreQuery, Storing};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
@@ -100,9 +100,11 @@ pub(super) struct Run {
     pub(super) left: HashSet<JobId>,
     pub(super) runner: Arc<Runner>,
     state: watch::Sender<LinkState>,
+    problem: TellProblem,
     pub(super) connected: bool,
     /// Whether it was connected and a warning said that it is not any more.
     lost: bool,
+    was_connected: bool,
     standing: Standing,
     pub(super) stopping: Option<Stopping>,
     figures: ProcessFigures,
@@ -172,8 +174,10 @@ impl Run {
             left: HashSet::new(),
             runner: Arc::new(runner),
             state,
+            problem: options.problem,
             connected: false,
             lost: false,
+            was_connected: false,
             standing: Standing::default(),
             stopping: None,
             figures: ProcessFigures::default(),
@@ -280,7 +284,7 @@ impl Run {
     fn statuses(&mut self) {
         while let Some(status) = self.link.next_status() {
             let Some(state) = LinkState::of(status) else { continue };
-            match (&state, state.problem()) {
+            match (&state, (self.problem)(&state)) {
                 // Each try ends the same way: once is enough.
                 _ if state == *self.state.borrow() => {}
                 // As loud as the loss: who has read of that waits for this.
@@ -288,7 +292,11 @@ impl Run {
                     warn!("worker {} is connected again", self.runner.identity);
                 }
                 (LinkState::Connected, _) => info!("worker {} is connected", self.runner.identity),
-                (_, Some(problem)) => warn!("worker {}: {problem}", self.runner.identity),
+                (_, Some(problem)) => {
+                    warn!("worker {}: {problem}", self.runner.identity);
+                    // Also after a connection that the worker ended itself, as its broker said good-bye.
+                    self.lost |= self.was_connected;
+                }
                 (_, None) => {}
             }
             self.lost = state != LinkState::Connected && (self.lost || self.connected);
@@ -298,6 +306,7 @@ impl Run {
                 warn!("worker {}: {why}", self.runner.identity);
             }
             self.connected = state == LinkState::Connected;
+            self.was_connected |= self.connected;
             if !self.connected {
                 self.outbox.lost();
                 self.machine.disconnected();

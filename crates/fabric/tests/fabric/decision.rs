@@ -96,6 +96,7 @@ pub(crate) fn worker_options(service: Service, link: Box<dyn DealerLink>) -> Wor
         fetched_files_dir: std::env::temp_dir(),
         logs: Arc::new(|_| Ok(Vec::new())),
         begun_file: None,
+        problem: norfab_fabric::tell_problem(),
     }
 }
 

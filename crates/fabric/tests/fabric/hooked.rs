@@ -88,6 +88,7 @@ pub fn client_at(network: &MemoryNetwork, store: impl ClientStore + 'static) -> 
         config: ClientConfig::default(),
         link: Box::new(network.dealer("broker", b"c", 1000).expect("a dealer")),
         store: Box::new(move || Ok(Box::new(store))),
+        problem: norfab_fabric::tell_problem(),
     })
     .expect("a client")
 }

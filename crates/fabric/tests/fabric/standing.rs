@@ -109,6 +109,7 @@ fn workers_and_clients_tell_their_links_which_connections_lasted() {
             config: ClientConfig::default(),
             link,
             store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
+            problem: norfab_fabric::tell_problem(),
         })
         .expect("a client");
         tokio::join!(of_worker.shows(worker.state()), of_client.shows(client.state()));

@@ -185,6 +185,7 @@ impl Fabric {
             fetched_files_dir: self.folder.path().join("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
             begun_file: Some(self.database(name).with_extension("begun")),
+            problem: norfab_fabric::tell_problem(),
         };
         change(&mut options);
         let worker = WorkerHandle::start(options).expect("a worker");
@@ -224,6 +225,7 @@ impl Fabric {
             config: ClientConfig::default(),
             link: self.dealer(name),
             store: Box::new(move || Ok(Box::new(SqliteClientStore::open(&path, "now")?))),
+            problem: norfab_fabric::tell_problem(),
         };
         ClientHandle::start(options).expect("a client")
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use norfab_protocol::name::{Identity, JobId};
 use rusqlite::{Connection, params};
 
+use super::room::Through;
 use super::store::{Schema, SqliteStore};
 use super::{Database, unreadable};
 use crate::error::StoreError;
@@ -65,10 +66,14 @@ impl<S: Schema> SqliteStore<S> {
         if !self.ahead.as_ref().is_some_and(|ahead| ahead.is_of(id, &brought)) {
             self.drop_parts();
             self.sweep()?;
+            self.database.make_room(brought.payload.len(), Through::Parts)?;
             if self.noted.iter().any(|noted| noted.job() == id) {
                 // It may be known to the journal only.
                 self.write(&[])?;
             }
+        } else {
+            // Others fill the disk, too.
+            self.database.make_room(PART_BYTES, Through::OneTransaction)?;
         }
         let before = self.ahead.as_ref();
         let bytes = brought.payload.len();
@@ -103,6 +108,11 @@ impl<S: Schema> SqliteStore<S> {
         }
     }
 
+    /// Whether the result that an operation brings was stored ahead of it.
+    pub(super) fn is_ahead(&self, operation: &S::Operation) -> bool {
+        operation.is_large() && self.ahead.as_ref().is_some_and(|ahead| ahead.id == *operation.job())
+    }
+
     /// After operations were applied: what was stored ahead of one of them belongs to it, or to nobody.
     pub(super) fn end_parts(&mut self, operations: &[S::Operation]) {
         let Some(ahead) = &self.ahead else { return };
@@ -113,7 +123,8 @@ impl<S: Schema> SqliteStore<S> {
         }
     }
 
-    /// Removes parts that were dropped, where no other process has: their number may be that of a result by now.
+    /// Removes parts that were dropped, where no other process has: their number may be that of a result by now. The file need not grow
+    /// for them any more.
     pub(super) fn sweep(&mut self) -> Result<(), StoreError> {
         if self.dropped.is_empty() {
             return Ok(());
@@ -125,7 +136,7 @@ impl<S: Schema> SqliteStore<S> {
             })
         })?;
         self.dropped.clear();
-        Ok(())
+        self.database.forget_lacking()
     }
 }
 

@@ -27,7 +27,13 @@ pub const LOG_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes of the log with which a large result waits until it is written back and begins anew. Less, and it waits for the disk more
 /// often.
-const LOG_AHEAD_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
+pub(super) const LOG_AHEAD_BYTES_MAX: u64 = 4 * LOG_BYTES_MAX;
+
+/// Pages by which the log grows before somebody looks how much of it the file lacks.
+const LOOKED_AT_PAGES: usize = 128;
+
+/// Bytes that the file lacks at most while there is nothing else to do. Where others fill the disk then, pruning needs as much.
+const LACKING_BYTES_MAX: u64 = 512 << 10;
 
 impl Database {
     /// Writes the log back when it has grown; beside this thread, if that is wanted or the log is long because it was.
@@ -100,8 +106,27 @@ impl Database {
         }
     }
 
-    fn log_bytes(&self) -> u64 {
+    pub(super) fn log_bytes(&self) -> u64 {
         self.log_pages.load(Ordering::Relaxed) as u64 * self.page_bytes
+    }
+
+    /// Whether the file may lack much of what is in the log.
+    pub(super) fn may_lack(&self) -> bool {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        // A shorter one was begun anew.
+        let looked_at = Some(self.pages_looked_at).filter(|looked_at| *looked_at <= pages);
+        pages - looked_at.unwrap_or(0) >= LOOKED_AT_PAGES
+    }
+
+    /// Writes the log back where the file lacks much of it. Errors: no space; what there was is in the file.
+    pub(super) fn write_back_lacking(&mut self) -> Result<(), StoreError> {
+        let pages = self.log_pages.load(Ordering::Relaxed);
+        if self.lacking()? > LACKING_BYTES_MAX {
+            self.write_back()?;
+            self.pages_written_back = pages;
+        }
+        self.pages_looked_at = pages;
+        Ok(())
     }
 
     /// Whether the log is longer than [`LOG_BYTES_MAX`].

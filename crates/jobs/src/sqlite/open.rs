@@ -118,7 +118,8 @@ impl Database {
     fn new(opened: Opened, path: PathBuf, set_aside: Option<SetAside>) -> Self {
         let Opened { connection, sharing, log_pages, page_bytes } = opened;
         let (files, counts) = (Files::of(&path), Counts::default());
-        let (pages_written_back, write_back, is_long_for_large, is_shrunk) = (0, None, false, false);
+        let (pages_written_back, pages_looked_at, write_back) = (0, 0, None);
+        let (is_long_for_large, is_shrunk) = (false, false);
         Self {
             connection,
             sharing,
@@ -127,6 +128,7 @@ impl Database {
             set_aside,
             log_pages,
             pages_written_back,
+            pages_looked_at,
             write_back,
             is_long_for_large,
             is_shrunk,

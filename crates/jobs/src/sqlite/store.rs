@@ -14,6 +14,7 @@ use super::journal::{Found, JOURNAL_BYTES_MAX, Journal, Mark, Records, last_besi
 use super::open::{DamagedFile, Kept, Kind, Sharing, beside, copy_aside, file_error, move_aside};
 use super::record::Recorded;
 use super::replaced::Files;
+use super::room::Through;
 use super::rows::{Change, JobRow, Rows, superseded};
 use super::{Counts, Database, SetAside, statement};
 use crate::error::{OperationError, StoreError};
@@ -312,8 +313,15 @@ impl<S: Schema> SqliteStore<S> {
         Ok(Some(outcomes))
     }
 
+    /// Applies what was noted.
+    fn write_noted(&mut self) -> Result<(), StoreError> {
+        if self.noted.is_empty() { Ok(()) } else { self.write(&[]).map(drop) }
+    }
+
     /// Applies what was noted and then `operations`, in one transaction.
     pub(super) fn write(&mut self, operations: &[S::Operation]) -> Result<Vec<Outcome>, StoreError> {
+        let bytes = operations.iter().filter(|one| !self.is_ahead(one)).map(Operation::bytes).sum();
+        self.database.make_room(bytes, Through::OneTransaction)?;
         let Self { database, rows, journal, noted, ahead, .. } = self;
         let before = if noted.is_empty() { Rows::default() } else { std::mem::take(rows) };
         let all: Vec<&S::Operation> = noted.iter().chain(operations).collect();
@@ -371,19 +379,22 @@ impl<S: Schema> Store for SqliteStore<S> {
     }
 
     fn settle(&mut self) -> Result<(), StoreError> {
-        if !self.noted.is_empty() {
-            self.write(&[])?;
-        }
+        self.write_noted()?;
         // While a large result is stored the log is long for that.
-        if self.ahead.is_none() && self.database.log_is_long() { self.database.cut_log() } else { Ok(()) }
+        match (self.ahead.is_none(), self.database.log_is_long(), self.database.may_lack()) {
+            (true, true, _) => self.database.cut_log(),
+            (true, false, true) => self.database.write_back_lacking(),
+            _ => Ok(()),
+        }
     }
 
     fn is_settled(&self) -> bool {
-        self.noted.is_empty() && self.dropped.is_empty() && !self.database.log_is_long()
+        let is_written = self.noted.is_empty() && self.dropped.is_empty();
+        is_written && !self.database.log_is_long() && !self.database.may_lack()
     }
 
     fn prune(&mut self, retention: &Retention, now: f64) -> Result<Pruned, StoreError> {
-        self.settle()?;
+        self.write_noted()?;
         self.rows.forget();
         self.database.prune(S::TABLES, retention, now)
     }

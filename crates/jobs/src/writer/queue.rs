@@ -206,17 +206,18 @@ impl<S: ?Sized + Store, Token> Shared<S, Token> {
     }
 
     /// Sleeps until there is something to do, which after `settle_after` is an empty batch: time to settle. `None` when there
-    /// never will be anything to do. Large results go aside, with what has to stay behind them, and while some are there it does not
-    /// sleep, but for [`BUSY_PAUSE`] where the store is `busy` with them.
+    /// never will be anything to do. Large results go aside, with what has to stay behind them, and while some are there, or others are
+    /// `tried` again, it does not sleep, but for [`BUSY_PAUSE`] where the store is `busy` with them.
     pub(super) fn take(
         &self,
         settle_after: Option<Duration>,
+        tried: bool,
         busy: bool,
         aside: &mut Aside<S::Operation, Token>,
     ) -> Option<Batch<S, Token>> {
         let pause = if busy { Some(BUSY_PAUSE) } else { settle_after };
         let mut queue = self.lock();
-        while (aside.is_empty() || busy) && !queue.is_urgent_beside(aside) {
+        while ((aside.is_empty() && !tried) || busy) && !queue.is_urgent_beside(aside) {
             if queue.operations.is_empty() {
                 if queue.closed && aside.is_empty() {
                     return None;

@@ -24,6 +24,8 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
         });
     }
     let (secret_file, public_file) = site.broker_key_files();
+    // One that was given is a key in any case, also where this host has its own.
+    site.given_key()?;
     let own = secret_file.exists() || create;
     let foreign = if own { None } else { site.foreign_broker_key()? };
     let (key, file) = match foreign {
@@ -71,11 +73,20 @@ pub fn run(global: &Global, create: bool) -> Result<Code, Failure> {
         None => printer::line(&format!("  endpoint: \"{endpoint}\"")),
     }
     printer::line(&format!("  shared_key: {}", inventory_text(&public_key)));
-    if ["127.", "[::1]", "localhost"].iter().any(|host| endpoint.contains(&format!("//{host}"))) {
+    if is_of_this_host(endpoint) {
+        let port = endpoint.rsplit(':').next().unwrap_or_default();
+        let source = site.endpoint_source();
         printer::line("");
-        printer::line(&format!("(other hosts reach this broker under this host's name or address, not at {endpoint})"));
+        printer::line(&format!(
+            "(a broker at {endpoint} listens on its own host only: for others set {source} there to \"tcp://*:{port}\" and restart it)"
+        ));
     }
     Ok(Code::Ok)
+}
+
+/// Whether other hosts cannot reach an endpoint, whatever name they have for its host.
+fn is_of_this_host(endpoint: &str) -> bool {
+    ["127.", "[::1]", "localhost"].iter().any(|host| endpoint.contains(&format!("//{host}")))
 }
 
 /// An endpoint of all addresses with this host's name in their place. `None`: it names an address, a host or a file.

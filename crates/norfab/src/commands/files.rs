@@ -28,6 +28,9 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         .ok_or_else(|| Failure::usage(format!("'{url}' names no file")).hint("write nf://PATH/TO/FILE"))?
         .to_owned();
     let to_stdout = dest.as_deref() == Some(Path::new("-"));
+    if to_stdout && global.json {
+        return Err(Failure::usage("--json and '-' both take standard output").hint("leave one of them out"));
+    }
     let folder = if to_stdout { Some(tempfile::tempdir().map_err(Failure::failed)?) } else { None };
     let target = match (&folder, dest) {
         (Some(folder), _) => folder.path().join("file"),

@@ -153,7 +153,7 @@ async fn connected(client: &ClientHandle, site: &Site) -> Result<(), Failure> {
     )
     .await;
     match settled {
-        Ok(Ok(state)) => match site.problem(&state) {
+        Ok(Ok(state)) => match site.problem(client.identity(), &state) {
             None => Ok(()),
             Some(Problem { text, hint: None }) => Err(Failure::new(Code::Unreachable, text)),
             Some(Problem { text, hint: Some(hint) }) => Err(Failure::new(Code::Unreachable, text).hint(hint)),
@@ -253,14 +253,21 @@ fn typing_hint(words: &[String], errors: &[String]) -> Option<String> {
     words.iter().find_map(|word| {
         let (key, text) = word.split_once('=')?;
         // `key:=` is JSON already, and what is no JSON would not be more.
-        let is_json = !key.ends_with(':') && serde_json::from_str::<Value>(text).is_ok();
+        let value = serde_json::from_str::<Value>(text).ok().filter(|_| !key.ends_with(':'))?;
+        let kind = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a text without its quotes",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
         let refused = format!("argument '{key}': expected ");
         let wants_other = |error: &String| {
             let after = error.split_once(refused.as_str()).map(|(_, after)| after);
             after.is_some_and(|after| !after.starts_with("a string") && !after.starts_with("a text"))
         };
-        (is_json && errors.iter().any(wants_other))
-            .then(|| format!("{key}={text} is a text: write {key}:={text} for what is none"))
+        errors.iter().any(wants_other).then(|| format!("{key}={text} is a text: write {key}:={text} for {kind}"))
     })
 }
 
@@ -276,7 +283,12 @@ fn code_of(report: &JobReport) -> Code {
 /// Reads an answer that was given beforehand. Errors: it is not JSON.
 fn answer_of(text: &str) -> Result<Value, Failure> {
     serde_json::from_str(text).map_err(|error| {
-        Failure::usage(format!("--answer is not JSON: {error}")).hint("a text needs quotes, '\"yes\"'")
+        let failure = Failure::usage(format!("--answer is not JSON: {error}"));
+        match text.trim().to_lowercase().as_str() {
+            "y" | "yes" => failure.hint("--answer true says yes"),
+            "n" | "no" => failure.hint("--answer false says no"),
+            _ => failure.hint("yes is true, no is false, and a text needs quotes, '\"text\"'"),
+        }
     })
 }
 

@@ -5,7 +5,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::io::{self, Write};
 
-use norfab_fabric::client::JobReport;
+use norfab_fabric::client::{JobReport, WorkerReport};
+use norfab_protocol::worker::cancellation_of;
 use norfab_protocol::{JobId, ResultView};
 use serde::de::{self, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, Serialize, SerializeMap, SerializeSeq, Serializer};
@@ -54,10 +55,23 @@ impl Serialize for Results<'_> {
         let views = self.0.views();
         let mut map = serializer.serialize_map(Some(views.len()))?;
         for (worker, view) in views {
-            map.serialize_entry(worker, &shown(view))?;
+            let cancelled = match self.0.workers.get(worker) {
+                Some(WorkerReport::Returned(payload)) => cancellation_of(payload),
+                Some(WorkerReport::Missing(_)) | None => None,
+            };
+            map.serialize_entry(worker, &ShownResult { cancelled, result: shown(view) })?;
         }
         map.end()
     }
+}
+
+/// A result with what its worker says of the job's cancellation, as it stands in what came.
+#[derive(serde::Serialize)]
+struct ShownResult<Result> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled: Option<String>,
+    #[serde(flatten)]
+    result: Result,
 }
 
 /// The result of one worker.
@@ -245,7 +259,6 @@ impl Formatter for Plain {
 mod tests {
     use std::collections::BTreeMap;
 
-    use norfab_fabric::client::WorkerReport;
     use norfab_protocol::Identity;
     use norfab_protocol::client::JobState;
     use serde_json::{Value, json};
@@ -284,6 +297,21 @@ mod tests {
     fn characters_that_steer_a_terminal_are_escaped_in_a_document() {
         let text = written("{\"a\u{9b}\u{7f}ü\":\"\u{85}\"}");
         assert!(text.contains("\"a\\u009b\\u007fü\": \"\\u0085\""), "{text}");
+    }
+
+    #[test]
+    fn a_result_of_a_cancelled_job_says_so_first_as_it_came() {
+        let mut report = report("1");
+        let payload = r#"{"cancelled":"cancelled by me","result":[1],"failed":false}"#;
+        report.workers.values_mut().for_each(|worker| *worker = WorkerReport::Returned(payload.into()));
+        let mut text = Vec::new();
+        Document::new("s", "t", &report).write(&mut text).expect("memory");
+        let value: Value = serde_json::from_slice(&text).expect("JSON");
+        let result = &value["results"]["w1"];
+        assert_eq!((&result["cancelled"], &result["result"]), (&json!("cancelled by me"), &json!([1])));
+        assert_eq!(result.as_object().map(serde_json::Map::len), Some(15));
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.find("\"cancelled\"") < text.find("\"failed\""), "{text}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use norfab_protocol::name::NameError;
 
 use super::Site;
 use super::folder_lock::{Awaiting, FolderLock, await_folder, is_awaited, is_locked, lock_folder};
+use super::keys::A_WORKER;
 use crate::exit::Failure;
 
 /// Most commands that run at once under one name: each has a name and a job database of its own.
@@ -109,10 +110,13 @@ impl Site {
         self.refuse_name_of_worker(&slot.name)?;
         let path = slot.folder.join(FILE_NAME);
         let retention = self.retention()?;
+        let identity = Identity::parse(&slot.name).map_err(|error| self.of_name(no_name(error)))?;
+        let (link, problem) = self.dealer("this client", &slot.name, &slot.folder)?;
         ClientHandle::start(ClientOptions {
-            identity: Identity::parse(&slot.name).map_err(|error| self.of_name(no_name(error)))?,
+            identity,
             config,
-            link: Box::new(self.dealer(&slot.name, &slot.folder)?),
+            link: Box::new(link),
+            problem,
             store: Box::new(move || {
                 let store = SqliteClientStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
                 Ok(Box::new(store.with_retention(retention)))
@@ -137,10 +141,13 @@ impl Site {
     pub fn start_asking_client(&self, name: &str) -> Result<ClientHandle, Failure> {
         self.refuse_name_of_worker(name)?;
         let folder = self.directories.client(name).map_err(|error| Failure::inventory(&error))?;
+        let identity = Identity::parse(name).map_err(no_name)?;
+        let (link, problem) = self.dealer(A_WORKER, name, &folder)?;
         ClientHandle::start(ClientOptions {
-            identity: Identity::parse(name).map_err(no_name)?,
+            identity,
             config: ClientConfig::default(),
-            link: Box::new(self.dealer(name, &folder)?),
+            link: Box::new(link),
+            problem,
             store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
         })
         .map_err(Failure::configuration)

@@ -1,8 +1,11 @@
 //! The broker's keys, as this site has or knows them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use norfab_fabric::{LinkState, Problem};
+use norfab_fabric::{LinkState, Problem, TellProblem};
+use norfab_protocol::Identity;
 use norfab_transport::{
     Context, KeyError, KeyFolder, KeyPair, PublicKey, RefusedReason, Router, RouterOptions, certificate,
 };
@@ -11,9 +14,14 @@ use super::Site;
 use crate::exit::{Code, Failure};
 
 impl Site {
-    /// What is wrong with a link, and where the key is from that its broker does not have: one on this host comes before the
-    /// inventory's.
-    pub fn problem(&self, state: &LinkState) -> Option<Problem> {
+    /// What is wrong with the link of a client, and where the key is from that its broker does not have: one on this host comes before
+    /// the inventory's.
+    pub fn problem(&self, client: &Identity, state: &LinkState) -> Option<Problem> {
+        self.problem_at(self.client_folder(client.as_str()).ok().as_deref(), state)
+    }
+
+    /// The same of a role with this folder.
+    fn problem_at(&self, folder: Option<&Path>, state: &LinkState) -> Option<Problem> {
         let Problem { text, hint } = state.problem_of(&self.sources())?;
         let (_, file) = self.broker_key_files();
         let LinkState::Refused { fingerprint: Some(_), reason, .. } = state else {
@@ -26,7 +34,9 @@ impl Site {
         }
         let hint = hint.unwrap_or_default();
         let hint = if !file.exists() {
-            format!("{hint}; the expected key is the copy of an earlier start, as the inventory names none")
+            let copy = folder.map(|folder| KeyFolder::new(folder).public_file(certificate::BROKER));
+            let copy = copy.map_or_else(String::new, |file| format!(" in {}", file.display()));
+            format!("{hint}; the expected key is the copy{copy} of one that worked before, as the inventory names none")
         } else if self.starts_broker() {
             format!(
                 "{hint}; the expected key is the one of the broker that topology.broker starts here, in {}: another one \
@@ -42,6 +52,55 @@ impl Site {
             )
         };
         Some(Problem { text, hint: Some(hint) })
+    }
+
+    /// As [`Site::problem_at`], for a role that goes on: it took the broker's key when it started.
+    fn problem_of_role(&self, role: &str, folder: &Path, state: &LinkState) -> Option<Problem> {
+        let problem = self.problem_at(Some(folder), state)?;
+        let LinkState::Refused { fingerprint: Some(expected), reason, .. } = state else { return Some(problem) };
+        if !matches!(reason, RefusedReason::WrongKey | RefusedReason::NoHandshake) {
+            return Some(problem);
+        }
+        let known = self.broker_public_key(&KeyFolder::new(folder));
+        let hint = match known {
+            // Nothing is to be corrected: whoever starts now takes the right one.
+            Ok(key) if key.fingerprint() != *expected => format!(
+                "the broker's key in {} is another one since {role} started, with the fingerprint {}: restart {role}, which then \
+                 takes it",
+                self.broker_key_files().1.display(),
+                key.fingerprint()
+            ),
+            _ => {
+                format!("{}; then restart {role}, which reads the key when it starts", problem.hint.unwrap_or_default())
+            }
+        };
+        Some(Problem { text: problem.text, hint: Some(hint) })
+    }
+
+    /// As [`Site::problem_of_role`], for a worker whose client asks the broker for its data.
+    pub fn problem_of_asking(&self, client: &Identity, state: &LinkState) -> Option<Problem> {
+        match self.client_folder(client.as_str()) {
+            Ok(folder) => self.problem_of_role(A_WORKER, &folder, state),
+            Err(_) => self.problem_at(None, state),
+        }
+    }
+
+    /// What the log of a role in this folder says of its link. The broker's key is kept there when it has worked; one that was given on
+    /// the command line is not.
+    pub(super) fn tell_problem(&self, role: &str, folder: &Path, key: Option<PublicKey>) -> TellProblem {
+        let (site, role, folder) = (self.clone(), role.to_owned(), folder.to_path_buf());
+        let key = key.filter(|_| self.given_key.is_none());
+        let kept = AtomicBool::new(key.is_none());
+        Arc::new(move |state| {
+            if *state == LinkState::Connected
+                && !kept.swap(true, Ordering::Relaxed)
+                && let Some(key) = &key
+                && let Err(error) = KeyFolder::new(&folder).keep_broker_public_key(key)
+            {
+                tracing::warn!("the broker's key is not kept for the next start: {error}");
+            }
+            site.problem_of_role(&role, &folder, state)
+        })
     }
 
     /// The broker's keys on this host, made if they are not there.
@@ -67,7 +126,7 @@ impl Site {
     }
 
     /// The broker's public key as the command line has it. Errors: it is no key.
-    fn given_key(&self) -> Result<Option<PublicKey>, Failure> {
+    pub fn given_key(&self) -> Result<Option<PublicKey>, Failure> {
         let no_key = |error| Failure::configuration(error).hint(KEY_ADVICE).of(self.key_option());
         self.given_key.as_ref().map(|given| given.trim().parse().map_err(no_key)).transpose()
     }
@@ -143,6 +202,9 @@ impl Site {
         })
     }
 }
+
+/// What hints call a worker that is running.
+pub(super) const A_WORKER: &str = "this worker";
 
 /// What to do about a text that is no key.
 const KEY_ADVICE: &str = "give what 'norfab broker-key' prints on the broker's host";

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use norfab_fabric::TellProblem;
 use norfab_fabric::broker::{BrokerHandle, BrokerOptions};
 use norfab_inventory::{Directories, Inventory, InventoryError, KeyPath, LoadOptions, Topology, Warning, WarningKind};
 use norfab_logs::{LogQuery, Role, read_logs};
@@ -147,9 +148,14 @@ impl Site {
         Self::of_file(global, Self::inventory_file(global, Without::Reaches)?, |_| false, Differences::Counted)
     }
 
-    /// As [`Site::load`], for what is about this host and the inventory on it.
+    /// As [`Site::load`], for what is about this host and the inventory on it. Where a broker has run, none is needed.
     pub fn load_own(global: &Global) -> Result<Self, Failure> {
-        Self::of_file(global, Self::inventory_file(global, Without::Nothing)?, |_| false, Differences::Counted)
+        let base_dir = given(global.base_dir.as_ref()).map_or_else(|| PathBuf::from("."), PathBuf::from);
+        let file = match Self::inventory_file(global, Without::Nothing) {
+            Err(_) if Directories::new(&base_dir).broker().is_dir() => None,
+            file => file?,
+        };
+        Self::of_file(global, file, |_| false, Differences::Counted)
     }
 
     /// As [`Site::load`], for what may do without a broker: a folder that was worked in needs neither inventory nor endpoint.
@@ -322,6 +328,13 @@ impl Site {
     /// Where the broker is. Errors: nothing says so.
     pub fn endpoint(&self) -> Result<&str, Failure> {
         self.endpoint.as_deref().ok_or_else(|| {
+            if let Some(inventory) = &self.inventory
+                && matches!(inventory.section("broker").get("endpoint"), Some(Value::Null | Value::String(_)))
+            {
+                let path = KeyPath::root().key("broker").key("endpoint");
+                return Failure::configuration(inventory.error_at(&path, "it is empty"))
+                    .hint("write tcp://HOST:PORT, and where it is a template, set the variables that it names");
+            }
             let misspelt = self.inventory.as_ref().and_then(|inventory| inventory.misspelt_endpoint());
             Failure::configuration("nothing says where the broker is").hint(match misspelt {
                 Some((location, key)) => format!("{location} has broker.{key}, which is no known key: write endpoint"),
@@ -385,8 +398,8 @@ impl Site {
         .map_err(Failure::failed)
     }
 
-    /// Connects under a name, with the keys in its folder.
-    fn dealer(&self, name: &str, folder: &Path) -> Result<Dealer, Failure> {
+    /// Connects under a name, with the keys in its folder, and tells what the log says of the link.
+    fn dealer(&self, role: &str, name: &str, folder: &Path) -> Result<(Dealer, TellProblem), Failure> {
         let endpoint = self.endpoint()?;
         let keys = if self.encrypted {
             let own = KeyFolder::new(folder);
@@ -397,12 +410,14 @@ impl Site {
         } else {
             None
         };
+        let problem = self.tell_problem(role, folder, keys.as_ref().map(|keys| keys.broker));
         let options = DealerOptions { keys, ..DealerOptions::default() };
         if endpoint.ends_with(":*") || endpoint.ends_with(":0") {
             let text = format!("the broker at {endpoint} takes whatever port is free");
             return Err(Failure::configuration(text).hint(self.port_wanted()));
         }
-        Dealer::connect(&self.context, endpoint, name.as_bytes(), options).map_err(|error| self.of_endpoint(error))
+        let link = Dealer::connect(&self.context, endpoint, name.as_bytes(), options);
+        Ok((link.map_err(|error| self.of_endpoint(error))?, problem))
     }
 }
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use super::Site;
 use super::client::no_name;
 use super::folder_lock::{FolderLock, lock_folder};
+use super::keys::A_WORKER;
 use crate::exit::Failure;
 use crate::services::{self, ServiceProblem, WrongSetting};
 
@@ -111,7 +112,7 @@ impl Site {
         }
         let result_bytes_max = number("result_bytes_max", usize::MAX)?.unwrap_or(RESULT_BYTES_MAX);
         let retention = self.retention_of(name, data)?;
-        let link = self.dealer(name, &folder)?;
+        let (link, problem) = self.dealer(A_WORKER, name, &folder)?;
         let path = folder.join(FILE_NAME);
         let begun_file = folder.join(BEGUN_FILE);
         let keys = KeyFolder::new(&folder);
@@ -151,6 +152,7 @@ impl Site {
             fetched_files_dir,
             logs: Arc::new(move |filter| Ok(read_logs(filter))),
             begun_file: Some(begun_file),
+            problem,
         })
         .map_err(|error| Failure::configuration(format!("worker {name}: {error}")))?;
         Ok(SiteWorker { handle, _lock: lock })

@@ -90,12 +90,18 @@ fn what_cannot_be_cancelled_says_why() {
 #[test]
 fn a_job_that_another_command_waits_for_is_cancelled_and_that_command_is_told() {
     let (lab, _up) = Lab::up();
-    let (run, id) = job_of_another_command(&lab);
+    let run = lab.spawn(&["run", "filesharing", "echo", "sleep:=60", "--json"]);
+    run.told_on_stderr("starting");
+    let id = lab.json(&["jobs", "--json", "--offline"])[0]["uuid"].as_str().expect("an id").to_owned();
     let ended = lab.run(&["cancel", &id, "--reason", "not now"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let run = run.end();
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("cancelled by ") && run.stderr.contains(": not now"), "{}", run.stderr);
+    let stored = lab.run(&["jobs", &id, "--json", "--offline"]).json();
+    assert_eq!(run.json()["results"], stored["results"], "both show what the worker returned");
+    let cancelled = stored["results"]["filesharing-worker-1"]["cancelled"].as_str().unwrap_or_default();
+    assert!(cancelled.ends_with(": not now"), "{stored}");
 }
 
 #[test]

@@ -75,6 +75,38 @@ fn an_answer_that_was_given_beforehand_is_taken() {
 }
 
 #[test]
+fn an_answer_that_was_given_beforehand_is_a_yes_or_no_where_one_is_asked_for() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    for (given, advice) in
+        [("yes", "--answer true says yes\n"), ("no", "--answer false says no\n"), ("core", "'\"text\"'\n")]
+    {
+        let ended = lab.run(&["run", "asking", "ask", "default:=false", "--answer", given]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.ends_with(advice), "{ended:?}");
+    }
+    for (given, taken) in [("true", "true"), ("\"yes\"", "true"), ("\"N\"", "false")] {
+        let ended = lab.run(&["run", "asking", "ask", "default:=false", "--answer", given]);
+        assert_eq!((ended.code, ended.stdout), (Some(0), format!("asker:\n  answer: {taken}\n")), "{given}");
+    }
+    let ended = lab.run(&["run", "asking", "ask", "default:=false", "--answer", "7", "-q"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+    assert_snapshot!(ended.stderr.lines().next().unwrap_or_default(), @"warning: worker asker asks 'go on?' for yes or no, and --answer 7 is neither: --answer true says yes, --answer false no");
+}
+
+#[test]
+fn an_answer_for_a_job_that_has_ended_is_told_to_go_nowhere() {
+    let (lab, _up) = Lab::up();
+    let id = lab.json(&["run", "filesharing", "echo", "--json"])["uuid"].as_str().expect("an id").to_owned();
+    let ended = lab.run(&["jobs", &id, "--answer", "true"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.stderr,
+        format!("warning: job {id} has ended: nothing is asked any more, and --answer goes nowhere\n")
+    );
+}
+
+#[test]
 fn a_question_of_a_job_that_nobody_waited_for_is_answered_later() {
     let (lab, _up) = Lab::up();
     let _asking = AskingWorker::start(&lab);
@@ -159,6 +191,36 @@ fn ctrl_c_on_a_terminal_offers_to_cancel_the_job() {
     let (ended, shown) = terminal.end();
     assert_eq!(ended.code, Some(130), "{shown}");
     assert!(shown.contains("cancelled by "), "{shown}");
+    assert_eq!(lab.json(&["jobs", "--json"])[0]["status"], "CANCELLED");
+}
+
+#[test]
+fn whether_to_cancel_stands_below_what_is_told_meanwhile() {
+    let (lab, _up) = Lab::up();
+    let _asking = AskingWorker::start(&lab);
+    let mut terminal = OnTerminal::start(&lab, &["run", "asking", "beat"]);
+    terminal.shows("beating");
+    terminal.role.signal(Signal::INT);
+    let prompt = "on its workers? [y/N] (Ctrl-C again leaves it running): ";
+    eventually("it stands below each event", || terminal.shown().matches(prompt).count() >= 3);
+    assert!(terminal.shown().contains(&format!("{prompt}\r\u{1b}[K")), "{}", terminal.shown());
+    terminal.types("y\n");
+    let (ended, shown) = terminal.end();
+    assert_eq!(ended.code, Some(130), "{shown}");
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_asks_programs_too() {
+    let (lab, _up) = Lab::up();
+    let mut terminal = OnTerminal::start(&lab, &["run", "filesharing", "echo", "sleep:=60", "--events", "json"]);
+    terminal.shows("starting");
+    terminal.role.signal(Signal::INT);
+    terminal.shows("on its workers? [y/N] (Ctrl-C again leaves it running):\"");
+    terminal.types("y\n");
+    let (ended, shown) = terminal.end();
+    assert_eq!(ended.code, Some(130), "{shown}");
+    let lines = shown.lines().filter(|line| *line != "y");
+    lines.for_each(|line| assert!(line.starts_with('{') && line.ends_with('}'), "{line:?}"));
     assert_eq!(lab.json(&["jobs", "--json"])[0]["status"], "CANCELLED");
 }
 

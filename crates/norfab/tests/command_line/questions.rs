@@ -187,8 +187,24 @@ fn the_brokers_key_is_the_one_in_its_file() {
       endpoint: "tcp://127.0.0.1:5555"
       shared_key: '[key]'
 
-    (other hosts reach this broker under this host's name or address, not at tcp://127.0.0.1:5555)
+    (a broker at tcp://127.0.0.1:5555 listens on its own host only: for others set broker.endpoint in inventory.yaml there to "tcp://*:5555" and restart it)
     "#);
+}
+
+#[test]
+fn the_key_of_a_broker_that_ran_without_an_inventory_is_shown_without_one() {
+    let lab = Lab::empty();
+    let none = lab.run(&["broker-key"]);
+    assert_eq!((none.code, none.stdout.as_str()), (Some(5), ""), "{none:?}");
+    let _broker = lab.start(&["broker", "--endpoint", "tcp://127.0.0.1:*"]);
+    let mut command = lab.command(&["broker-key", "--json"]);
+    command.env_remove("NORFAB_ENDPOINT");
+    let shown = crate::support::Role::spawn(command).end();
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let key = shown.json()["public_key"].as_str().expect("a key").to_owned();
+    assert_eq!(lab.run(&["workers", "--broker-key", &key]).code, Some(0));
+    let wrong = lab.run(&["broker-key", "--broker-key", "x"]);
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(5), ""), "{wrong:?}");
 }
 
 #[test]
@@ -250,7 +266,7 @@ fn the_broker_decides_about_its_arguments() {
     assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
     let of_worker = lab.run(&["run", "filesharing", "get_logs", "last=20", "--events", "none"]);
     assert_eq!(of_worker.code, Some(1), "{of_worker:?}");
-    assert!(of_worker.stderr.ends_with("hint: last=20 is a text: write last:=20 for what is none\n"), "{of_worker:?}");
+    assert!(of_worker.stderr.ends_with("hint: last=20 is a text: write last:=20 for a number\n"), "{of_worker:?}");
 }
 
 #[test]

@@ -75,6 +75,76 @@ fn a_wrong_key_is_told_with_endpoint_and_fingerprint() {
 }
 
 #[test]
+fn a_running_worker_whose_broker_has_a_new_key_is_to_be_restarted() {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    // At the same port again, for the worker that is there.
+    let again = FABRIC.replace("tcp://127.0.0.1:*", &lab.endpoint());
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
+    std::fs::remove_dir_all(lab.path("__norfab__/files/broker")).expect("it is there");
+    lab.write("inventory.yaml", again);
+    let _broker = lab.start(&["broker"]);
+    let (_, fingerprint) = key(&lab);
+    let file = lab.path("__norfab__/files/broker/public_keys/broker.key");
+    worker.told_on_stderr(&format!(
+        "the broker's key in {} is another one since this worker started, with the fingerprint {fingerprint}: restart this worker",
+        file.display()
+    ));
+    assert!(!worker.stderr().contains("correct its"), "{}", worker.stderr());
+    assert_eq!(worker.stop(Signal::TERM).code, Some(0));
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+}
+
+#[test]
+fn a_worker_with_a_wrong_key_is_told_where_it_is_from() {
+    let lab = Lab::new(FABRIC);
+    let _broker = lab.start(&["broker"]);
+    let (other, fingerprint) = key(&Lab::new(FABRIC));
+    let worker =
+        lab.spawn(&["worker", "w", "--service", "filesharing", "--broker-key", &other, "--base-dir", "elsewhere"]);
+    worker.told_on_stderr(&format!("(expected key fingerprint {fingerprint})"));
+    worker.told_on_stderr("correct --broker-key");
+    worker.told_on_stderr("then restart this worker");
+}
+
+#[test]
+fn only_a_key_that_worked_is_kept_and_its_copy_is_named() {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    let (right, _) = key(&lab);
+    let (wrong, _) = key(&Lab::new(FABRIC));
+    let listed = |key: &str| {
+        let shared = if key.is_empty() { String::new() } else { format!(", shared_key: {}", in_yaml(key)) };
+        lab.write("client/inventory.yaml", format!("broker: {{endpoint: '{}'{shared}}}\n", lab.endpoint()));
+        lab.run(&["workers", "-i", "client"])
+    };
+    assert_eq!(listed(&wrong).code, Some(3));
+    let unknown = listed("");
+    assert_eq!(unknown.code, Some(5), "{unknown:?}");
+    assert!(unknown.stderr.contains("the broker's public key is not known"), "{unknown:?}");
+    assert_eq!(lab.run(&["workers", "-i", "client", "--broker-key", &right]).code, Some(0));
+    assert_eq!(listed("").code, Some(5), "one that was given is not kept");
+    assert_eq!(listed(&right).code, Some(0));
+    assert_eq!(listed("").code, Some(0), "it is the copy");
+
+    drop(broker);
+    std::fs::remove_dir_all(lab.path("__norfab__/files/broker")).expect("it is there");
+    lab.write("inventory.yaml", FABRIC.replace("tcp://127.0.0.1:*", &lab.endpoint()));
+    let _broker = lab.start(&["broker"]);
+    let refused = listed("");
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    let folder = lab.names("client/__norfab__/files/client").pop().expect("a client's folder");
+    let copy = format!("client/__norfab__/files/client/{folder}/public_keys/broker.key");
+    assert!(
+        refused.stderr.contains(&format!("; the expected key is the copy in {}", lab.path(copy).display())),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn a_host_without_the_broker_makes_no_keys_for_it() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);

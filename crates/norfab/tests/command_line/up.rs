@@ -167,6 +167,16 @@ fn a_misspelt_endpoint_is_named() {
 }
 
 #[test]
+fn an_endpoint_that_a_missing_variable_leaves_empty_is_named() {
+    let lab = Lab::new("broker:\n  endpoint: '{{ env.NOT_SET }}'\ntopology: {broker: true}\n");
+    for arguments in [&["up"][..], &["workers"]] {
+        let ended = lab.run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""), "{ended:?}");
+        allow_duplicates! { assert_snapshot!(ended.stderr, @"error: inventory.yaml:2: broker.endpoint: it is empty: write tcp://HOST:PORT, and where it is a template, set the variables that it names") }
+    }
+}
+
+#[test]
 fn a_topology_with_nothing_to_start_says_so() {
     let lab = Lab::new("broker: {endpoint: 'tcp://127.0.0.1:*'}\n");
     let ended = lab.run(&["up"]);
@@ -208,6 +218,7 @@ fn running_jobs_have_time_to_end_and_a_second_signal_does_not_wait() {
     let _job = lab.spawn(&["run", "filesharing", "run_shell_cmd", &held_by(&marker)]);
     crate::support::eventually("the job runs", || marker.exists());
     up.signal(Signal::TERM);
+    up.told_on_stderr("waiting up to 10 s for running jobs; Ctrl-C or SIGTERM again does not wait for them\n");
     up.signal(Signal::INT);
     up.told_on_stderr("stopping without waiting for running jobs");
     std::fs::remove_file(&marker).expect("it is there");

@@ -30,6 +30,20 @@ fn a_worker_is_told_its_data_by_the_broker() {
 }
 
 #[test]
+fn a_worker_whose_broker_was_stopped_says_when_it_is_connected_again() {
+    let lab = Lab::new(FABRIC);
+    let broker = lab.start(&["broker"]);
+    // Where the next one listens, too.
+    lab.write("inventory.yaml", FABRIC.replace("tcp://127.0.0.1:*", &lab.endpoint()));
+    let worker = lab.spawn(&["worker", "filesharing-worker-1"]);
+    worker.ready("worker filesharing-worker-1");
+    assert_eq!(broker.stop(Signal::TERM).code, Some(0));
+    worker.told_on_stderr("worker filesharing-worker-1: no broker answers");
+    let _broker = lab.start(&["broker"]);
+    worker.told_on_stderr("worker filesharing-worker-1 is connected again");
+}
+
+#[test]
 fn a_worker_that_the_broker_does_not_know_is_told_its_data_by_this_host() {
     let lab = Lab::new(FABRIC);
     let _broker = lab.start(&["broker"]);

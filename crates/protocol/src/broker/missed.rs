@@ -1,10 +1,11 @@
-//! Progress events that a client's queue did not take: counted, and told to the client as soon as it takes something.
+//! Progress events that did not go to their client: counted, and told to it as soon as it takes something.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Undelivered;
 use crate::body::{self, Event, EventStatus, EventType, MISSED_KEY, Resource, Severity};
 use crate::message::DecodeError;
 use crate::name::{Identity, JobId};
@@ -41,6 +42,10 @@ impl EventKind {
 struct Missing {
     number: u64,
     count: u64,
+    /// The client was not connected.
+    away: bool,
+    /// Its queue was full.
+    slow: bool,
     /// The last of them, without its content.
     last: Event,
 }
@@ -56,12 +61,14 @@ pub(super) struct Missed {
 
 impl Missed {
     /// An event, or the word about some, did not leave.
-    pub(super) fn add(&mut self, client: &Identity, body: &[u8]) {
+    pub(super) fn add(&mut self, client: &Identity, body: &[u8], reason: Undelivered) {
         let Ok(event) = serde_json::from_slice::<Event>(body) else { return };
         let count = event.missed().unwrap_or(1);
+        let (away, slow) = (reason == Undelivered::Unroutable, reason == Undelivered::Full);
         let key = (client.clone(), event.uuid.clone());
         if let Some(missing) = self.jobs.get_mut(&key) {
             missing.count = missing.count.saturating_add(count);
+            (missing.away, missing.slow) = (missing.away || away, missing.slow || slow);
             return;
         }
         if self.jobs.len() >= JOBS_MAX
@@ -70,7 +77,7 @@ impl Missed {
             self.jobs.remove(&oldest);
         }
         self.order.insert(self.next, key.clone());
-        self.jobs.insert(key, Missing { number: self.next, count, last: without_content(event) });
+        self.jobs.insert(key, Missing { number: self.next, count, away, slow, last: without_content(event) });
         self.next += 1;
     }
 
@@ -85,11 +92,16 @@ impl Missed {
             return None;
         }
         let key = (client.clone(), job.clone());
-        let Missing { number, count, last } = self.jobs.remove(&key)?;
+        let Missing { number, count, away, slow, last } = self.jobs.remove(&key)?;
         self.order.remove(&number);
-        let plural = if count == 1 { "event was" } else { "events were" };
+        let plural = if count == 1 { "event" } else { "events" };
+        let why = match (away, slow) {
+            (true, false) => "this client was not connected",
+            (true, true) => "this client was not connected, and takes them too slowly",
+            (false, _) => "this client takes them too slowly",
+        };
         Some(Event {
-            message: format!("{count} progress {plural} dropped on the way: this client takes them too slowly"),
+            message: format!("{count} progress {plural} of this job did not arrive: {why}"),
             severity: Severity::Warning,
             extras: json!({ MISSED_KEY: { "count": count } }).as_object().cloned(),
             ..last

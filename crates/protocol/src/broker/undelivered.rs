@@ -15,7 +15,7 @@ impl Broker {
         if matches!(purpose, Purpose::Progress | Purpose::Missed)
             && let Some(body) = frames.last()
         {
-            self.missed.add(to, body);
+            self.missed.add(to, body, reason);
         }
         if purpose != Purpose::Dispatch {
             return;

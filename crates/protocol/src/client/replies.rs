@@ -19,7 +19,7 @@ use crate::frame::Status;
 use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
-use crate::worker::reply::cancellation_of;
+use crate::worker::cancellation_of;
 
 /// How often a job is posted again for which a worker had no room, or that stopped.
 const NO_ROOM_MAX: u32 = 8;

@@ -17,7 +17,7 @@ pub use output::{
     Abandoned, Asked, Class, Ending, LoadedJob, NewJob, NotTaken, Refusal, RestoredJob, StartJob, StoreFailure,
     WorkerCounters, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
-pub use reply::{result_reply, result_reply_of};
+pub use reply::{cancellation_of, result_reply, result_reply_of};
 
 use crate::body::{self, EventType, InputRequest, StateReply};
 use crate::frame::Status;

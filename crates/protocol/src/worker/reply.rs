@@ -53,7 +53,7 @@ pub(super) fn marked(worker: &Identity, reply: &Bytes, text: &str) -> Bytes {
 }
 
 /// Who cancelled the job of a Result, when and why, where its worker says so.
-pub(crate) fn cancellation_of(result: &[u8]) -> Option<String> {
+pub fn cancellation_of(result: &[u8]) -> Option<String> {
     let rest = result.strip_prefix(MARK)?;
     String::deserialize(&mut serde_json::Deserializer::from_slice(rest)).ok()
 }

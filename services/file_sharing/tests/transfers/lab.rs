@@ -221,6 +221,7 @@ impl Lab {
             fetched_files_dir: self.folder.path().join("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
             begun_file: None,
+            problem: norfab_fabric::tell_problem(),
         };
         self.workers.push(WorkerHandle::start(options).expect("a worker"));
         eventually("the worker is registered", async || self.is_registered(name).await).await;
@@ -239,6 +240,7 @@ impl Lab {
             config: ClientConfig::default(),
             link: Box::new(self.network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a link")),
             store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
+            problem: norfab_fabric::tell_problem(),
         })
         .expect("a client");
         let mut state = client.state();

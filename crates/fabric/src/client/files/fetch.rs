@@ -39,6 +39,12 @@ impl Wanted<'_> {
         FetchError::Write { path: self.target.to_path_buf(), error }
     }
 
+    /// What is left of the time. Errors: nothing.
+    pub(super) fn time_left(&self, size: u64) -> Result<Duration, FetchError> {
+        let left = self.deadline.saturating_duration_since(SystemClock::now());
+        if left.is_zero() { Err(self.timed_out(format!("no time was left for its {size} bytes"))) } else { Ok(left) }
+    }
+
     fn timed_out(&self, reason: String) -> FetchError {
         FetchError::TimedOut { url: self.url.to_owned(), timeout: self.timeout, reason }
     }
@@ -150,6 +156,7 @@ impl ClientHandle {
         let mut fruitless = Fruitless::default();
         loop {
             let (part, sink, have, is_there) = at_hand.look(wanted, &place, holder.size).await?;
+            wanted.time_left(holder.size)?;
             let before = at_hand.best;
             let receiver =
                 OneFile { part, size: holder.size, is_there, had: 0, received: 0, whole: None, failed: None };
@@ -193,6 +200,10 @@ impl ClientHandle {
                 receiver.received,
                 receiver.size
             );
+            if SystemClock::now() >= wanted.deadline {
+                let (received, size) = (receiver.received, receiver.size);
+                return Err(wanted.timed_out(format!("{received} of {size} bytes came from worker {}", holder.worker)));
+            }
             fruitless.ended(receiver.received > before);
             at_hand.best = at_hand.best.max(receiver.received);
             let broken = |worker: Identity, reason| FetchError::Broken {

@@ -127,7 +127,7 @@ impl ClientHandle {
         without: &BTreeSet<Identity>,
         read: fn(&TaskResult) -> Said,
     ) -> Result<Result<Holder, Answers>, FetchError> {
-        let left = deadline.saturating_duration_since(SystemClock::now()).max(GRACE);
+        let left = deadline.saturating_duration_since(SystemClock::now());
         let mut job = self.submit(spec(task, target, question, left)).await?;
         let mut answers = Answers::default();
         let mut asked: BTreeSet<Identity> = BTreeSet::new();

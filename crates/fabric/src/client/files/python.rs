@@ -128,7 +128,7 @@ impl ClientHandle {
         if gathering.bytes == size && size > 0 {
             return Ok(gathering);
         }
-        let left = wanted.deadline.saturating_duration_since(SystemClock::now()).max(Duration::from_secs(1));
+        let left = wanted.time_left(size)?;
         let arguments = json!({ "url": wanted.url, "offset": gathering.bytes, "chunk_size": CHUNK_BYTES });
         let mut job = self.submit(spec("fetch_file", Target::list([worker]), arguments, left)).await?;
         let mut asked = gathering.bytes + CHUNK_BYTES;

@@ -80,7 +80,7 @@ impl ClientHandle {
         patience: Patience,
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> (R, Result<(), Broken>) {
-        let left = patience.deadline.saturating_duration_since(SystemClock::now()).max(Duration::from_secs(1));
+        let left = patience.deadline.saturating_duration_since(SystemClock::now());
         let question = json!({ "files": files, "window": WINDOW_BYTES });
         let mut job = match self.submit(spec("send_files", Target::list([worker]), question, left)).await {
             Ok(job) => job,

@@ -21,6 +21,7 @@ use super::{connected, found_nobody, nobody_of};
 use crate::args::{Global, JobsArgs, JobsCommand};
 use crate::exit::{Code, Failure};
 use crate::printer;
+use crate::prompt::Asked;
 use crate::site::{ClientSlot, Site};
 
 pub async fn run(global: &Global, words: JobsArgs) -> Result<Code, Failure> {
@@ -189,6 +190,9 @@ async fn one(
     for (name, folder) in site.client_folders()? {
         let Some(mut store) = readable(&folder) else { continue };
         let Some(mut details) = store.job(&id).map_err(Failure::configuration)? else { continue };
+        if details.job.state.is_final() && answer.is_some() {
+            printer::warning(&format!("job {id} has ended: nothing is asked any more, and --answer goes nowhere"));
+        }
         let mut unasked = None;
         if !details.job.state.is_final() && !words.offline {
             drop(store);
@@ -198,7 +202,7 @@ async fn one(
             }
             details = stored(&folder, &id)?.unwrap_or(details);
         }
-        return Ok(show(global, &details, unasked));
+        return Ok(show(global, &details, unasked, words.offline));
     }
     Err(Failure::failed(format!("job {id} is not known here")).hint("'norfab jobs' lists those that are"))
 }
@@ -241,19 +245,21 @@ async fn settle(
         if let Some(mut job) = watched {
             while let Some(update) = job.next().await {
                 let JobUpdate::Question(worker, question) = update else { continue };
-                if let Some(value) = answer {
-                    let response = InputResponse {
-                        input_id: question.id,
-                        value: Some(value.clone()),
-                        cancel: false,
-                        metadata: json!({}),
-                    };
-                    job.answer(Some(worker), response).await.map_err(Failure::failed)?;
-                } else {
-                    printer::warning(&format!(
-                        "worker {worker} asks '{}': 'norfab jobs {id} --answer JSON' answers it",
-                        printer::printable(&question.question)
-                    ));
+                let asked = Asked { worker, question };
+                let value = answer.and_then(|answer| asked.given(answer));
+                match (answer, value) {
+                    (_, Some(value)) => {
+                        let Asked { worker, question } = asked;
+                        let (input_id, metadata) = (question.id, json!({}));
+                        let response = InputResponse { input_id, value: Some(value), cancel: false, metadata };
+                        job.answer(Some(worker), response).await.map_err(Failure::failed)?;
+                    }
+                    (Some(answer), None) => printer::warning(&asked.not_answered_by(answer)),
+                    (None, None) => printer::warning(&format!(
+                        "worker {} asks '{}': 'norfab jobs {id} --answer JSON' answers it",
+                        asked.worker,
+                        printer::printable(&asked.question.question)
+                    )),
                 }
             }
         }
@@ -271,7 +277,7 @@ fn by_worker(results: &[(Identity, Bytes)]) -> Map<String, Value> {
 }
 
 /// `unasked`: why nobody could be asked about a job that has not ended as far as is known here.
-fn show(global: &Global, details: &ClientJobDetails, unasked: Option<Failure>) -> Code {
+fn show(global: &Global, details: &ClientJobDetails, unasked: Option<Failure>, offline: bool) -> Code {
     let ClientJobDetails { job, results, events } = details;
     let mut value = row(job);
     let by_worker = by_worker(results);
@@ -295,7 +301,7 @@ fn show(global: &Global, details: &ClientJobDetails, unasked: Option<Failure>) -
             let text = format!("job {} has not ended as far as is known here", job.id);
             Some(failure.of(text).with_code(Code::TimedOut))
         }
-        _ => failure_of(job, failed),
+        _ => failure_of(job, failed, offline),
     };
     if global.json {
         if let Some(failure) = &failure {
@@ -321,14 +327,15 @@ fn show(global: &Global, details: &ClientJobDetails, unasked: Option<Failure>) -
     })
 }
 
-/// What is wrong with a job, if anything is. `failed`: a result of it is.
-fn failure_of(job: &ClientJob, failed: bool) -> Option<Failure> {
+/// What is wrong with a job, if anything is. `failed`: a result of it is. `offline`: nobody was asked.
+fn failure_of(job: &ClientJob, failed: bool, offline: bool) -> Option<Failure> {
     let id = &job.id;
     Some(match job.state {
         ClientState::Completed if !failed => return None,
         ClientState::Completed => Failure::failed(format!("job {id}: a worker failed")),
         state if !state.is_final() => {
-            Failure::new(Code::TimedOut, format!("job {id} has not ended")).hint("--wait TIME waits for it longer")
+            let hint = if offline { "without --offline it is asked about" } else { "--wait TIME waits for it longer" };
+            Failure::new(Code::TimedOut, format!("job {id} has not ended")).hint(hint)
         }
         // At its deadline: the words of the wire name no way out.
         ClientState::Stale if job.dispatched.is_empty() && job.errors.iter().any(|error| found_nobody(error)) => {

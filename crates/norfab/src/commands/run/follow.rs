@@ -36,8 +36,8 @@ pub struct Follower {
     /// Open questions; the first one stands on the terminal.
     questions: VecDeque<Asked>,
     dispatched: Option<Vec<Identity>>,
-    /// Whether the job is to be cancelled stands on the terminal, before all questions of tasks.
-    asks_to_cancel: bool,
+    /// Whether the job is to be cancelled, while that stands on the terminal, before all questions of tasks.
+    asks_to_cancel: Option<String>,
     /// The code of the signal for which the job is being cancelled.
     cancelled_for: Option<Code>,
 }
@@ -62,7 +62,7 @@ impl Follower {
             terminal: TypedLines::of_terminal(),
             questions: VecDeque::new(),
             dispatched: None,
-            asks_to_cancel: false,
+            asks_to_cancel: None,
             cancelled_for: None,
         }
     }
@@ -84,8 +84,8 @@ impl Follower {
                     Some(update) => self.update(&job, update).await?,
                     None => break,
                 },
-                typed = typed(&mut self.terminal), if self.asks_to_cancel || !self.questions.is_empty() => {
-                    if self.asks_to_cancel {
+                typed = typed(&mut self.terminal), if self.asks_to_cancel.is_some() || !self.questions.is_empty() => {
+                    if self.asks_to_cancel.is_some() {
                         self.typed_of_cancel(&job, typed, interrupts).await?;
                     } else {
                         self.typed(&job, typed).await?;
@@ -97,19 +97,16 @@ impl Follower {
                 },
                 Ok(()) = state.changed() => {
                     let state = state.borrow_and_update().clone();
-                    self.connection(&state);
+                    self.connection(client, &state);
                 }
             }
         }
-        if self.asks_to_cancel || !self.questions.is_empty() {
+        if self.asks_to_cancel.is_some() || !self.questions.is_empty() {
             self.voice.at_prompt("");
         }
         let mut report = job.report();
         if report.events_dropped > 0 {
-            self.voice.warning(&format!(
-                "{} progress events were dropped because they came faster than they were shown",
-                report.events_dropped
-            ));
+            self.voice.warning(&missing_events(&words.service, &report));
         }
         let unreached = unreached(&self.target, self.dispatched.as_deref(), &words.service);
         let code = match code_of(&report) {
@@ -139,7 +136,7 @@ impl Follower {
             JobUpdate::Question(worker, question) => self.question(job, worker, question).await?,
             JobUpdate::Result(worker, _) => {
                 let at_prompt =
-                    !self.asks_to_cancel && self.questions.front().is_some_and(|asked| asked.worker == worker);
+                    self.asks_to_cancel.is_none() && self.questions.front().is_some_and(|asked| asked.worker == worker);
                 self.questions.retain(|asked| asked.worker != worker);
                 if at_prompt {
                     self.voice.at_prompt("");
@@ -166,18 +163,24 @@ impl Follower {
         if self.cancelled_for.is_some() {
             return Ok(());
         }
-        if let Some(value) = &self.answer {
-            return answer(job, worker, question, Some(value.clone())).await;
+        let asked = Asked { worker, question };
+        let given = self.answer.as_ref().map(|value| (value, asked.given(value)));
+        if let Some((_, Some(value))) = given {
+            return answer(job, asked, Some(value)).await;
+        }
+        if let Some((value, None)) = given {
+            self.beside_prompt(|voice| voice.warning(&asked.not_answered_by(value)));
         }
         if self.terminal.is_none() {
+            let Asked { worker, question } = &asked;
             self.voice.warning(&format!(
                 "worker {worker} asks '{}', and there is no terminal: the question is cancelled; --answer JSON answers it",
                 printer::printable(&question.question)
             ));
-            return answer(job, worker, question, None).await;
+            return answer(job, asked, None).await;
         }
-        self.questions.push_back(Asked { worker, question });
-        if self.questions.len() == 1 && !self.asks_to_cancel {
+        self.questions.push_back(asked);
+        if self.questions.len() == 1 && self.asks_to_cancel.is_none() {
             self.show_prompt();
         }
         Ok(())
@@ -185,9 +188,10 @@ impl Follower {
 
     /// After Ctrl-C on a terminal.
     fn ask_to_cancel(&mut self, job: &JobHandle) {
-        self.asks_to_cancel = true;
         self.voice.at_prompt("");
-        printer::prompt(&cancel_prompt(job));
+        let prompt = cancel_prompt(job);
+        self.ask(&prompt);
+        self.asks_to_cancel = Some(prompt);
     }
 
     async fn typed_of_cancel(
@@ -198,25 +202,24 @@ impl Follower {
     ) -> Result<(), Failure> {
         match typed.as_deref().map(|typed| typed.trim().to_lowercase()).as_deref() {
             Some("y" | "yes") => {
-                self.asks_to_cancel = false;
                 return self.cancel(job, Code::Interrupted, interrupts).await;
             }
             Some("" | "n" | "no") | None => {
-                self.asks_to_cancel = false;
+                self.asks_to_cancel = None;
                 interrupts.forget();
                 self.voice.at_prompt("the job goes on");
                 self.show_prompt();
             }
             Some(_) => {
                 self.voice.at_prompt("please answer y or n");
-                printer::prompt(&cancel_prompt(job));
+                self.ask(&cancel_prompt(job));
             }
         }
         Ok(())
     }
 
     async fn cancel(&mut self, job: &JobHandle, code: Code, interrupts: &Interrupts) -> Result<(), Failure> {
-        self.asks_to_cancel = false;
+        self.asks_to_cancel = None;
         self.cancelled_for = Some(code);
         self.questions.clear();
         interrupts.cancels();
@@ -230,7 +233,7 @@ impl Follower {
         let value = match typed.as_deref().map(|typed| asked.answer(typed)) {
             Some(Err(hint)) => {
                 self.voice.at_prompt(hint);
-                self.show_question(asked);
+                self.ask(&asked.prompt());
                 return Ok(());
             }
             Some(Ok(value)) => Some(value),
@@ -239,8 +242,8 @@ impl Follower {
                 None
             }
         };
-        if let Some(Asked { worker, question }) = self.questions.pop_front() {
-            answer(job, worker, question, value).await?;
+        if let Some(asked) = self.questions.pop_front() {
+            answer(job, asked, value).await?;
         }
         self.show_prompt();
         Ok(())
@@ -249,34 +252,34 @@ impl Follower {
     fn show_prompt(&self) {
         if let Some(asked) = self.questions.front() {
             asked.preview().iter().for_each(|line| self.voice.at_prompt(line));
-            self.show_question(asked);
+            self.ask(&asked.prompt());
         }
     }
 
-    fn show_question(&self, asked: &Asked) {
+    fn ask(&self, prompt: &str) {
         match self.voice {
-            Voice::Json | Voice::QuietJson => self.voice.at_prompt(asked.prompt().trim_end()),
-            Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(&asked.prompt()),
+            Voice::Json | Voice::QuietJson => self.voice.at_prompt(prompt.trim_end()),
+            Voice::Text | Voice::NoEvents | Voice::Quiet => printer::prompt(prompt),
         }
     }
 
     /// Says something while a question may stand on the terminal: above it.
     fn beside_prompt(&self, say: impl FnOnce(Voice)) {
-        match self.questions.front() {
-            _ if self.asks_to_cancel => say(self.voice),
-            Some(asked) if self.voice == Voice::Text => {
+        let stands = self.asks_to_cancel.clone().or_else(|| self.questions.front().map(Asked::prompt));
+        match stands {
+            Some(prompt) if self.voice == Voice::Text => {
                 printer::prompt(CLEAR_LINE);
                 say(self.voice);
-                printer::prompt(&asked.prompt());
+                printer::prompt(&prompt);
             }
             _ => say(self.voice),
         }
     }
 
     /// The log tells people; programs want to know it as well.
-    fn connection(&self, state: &LinkState) {
+    fn connection(&self, client: &ClientHandle, state: &LinkState) {
         if self.voice.is_json() {
-            match self.site.problem(state) {
+            match self.site.problem(client.identity(), state) {
                 Some(problem) => self.voice.warning(&problem.to_string()),
                 None => self.voice.information("connected to the broker"),
             }
@@ -344,6 +347,17 @@ fn late_hint(words: &RunArgs, report: &JobReport) -> Option<String> {
     })
 }
 
+/// That not all events were shown, and who has them.
+fn missing_events(service: &str, report: &JobReport) -> String {
+    let count = report.events_dropped;
+    let (events, they) = if count == 1 { ("event was", "it") } else { ("events were", "they") };
+    let id = &report.id;
+    format!(
+        "{count} progress {events} not shown: {they} came faster than could be shown, or while this client or its workers had no broker; \
+         'norfab run {service} job_details uuid={id}' shows what the workers have of the job"
+    )
+}
+
 /// Errors of the job itself. Those of a time-out stand with each worker that did not answer.
 fn own_errors(words: &RunArgs, report: &JobReport) -> Vec<String> {
     if report.state == JobState::Stale && !report.workers.is_empty() {
@@ -366,12 +380,8 @@ async fn typed(terminal: &mut Option<TypedLines>) -> Option<String> {
     }
 }
 
-async fn answer(
-    job: &JobHandle,
-    worker: Identity,
-    question: InputRequest,
-    value: Option<Value>,
-) -> Result<(), Failure> {
+async fn answer(job: &JobHandle, asked: Asked, value: Option<Value>) -> Result<(), Failure> {
+    let Asked { worker, question } = asked;
     let response = InputResponse { input_id: question.id, cancel: value.is_none(), value, metadata: json!({}) };
     job.answer(Some(worker), response).await.map_err(Failure::failed)
 }
@@ -404,5 +414,14 @@ mod tests {
         let typed = hint.split('\'').find(|part| part.contains("job_details")).expect("a command");
         let typed = Run::parse_from(typed.split(' ').skip(1)).words;
         assert_eq!((typed.arguments, typed.workers), (vec!["uuid=1".to_owned()], "a,b".to_owned()));
+    }
+
+    #[test]
+    fn events_that_were_not_shown_are_not_blamed_on_a_slow_client_alone() {
+        let (id, state) = (JobId::parse("1").expect("an id"), JobState::Completed);
+        let report = JobReport { id, state, workers: [].into(), errors: Vec::new(), events_dropped: 6 };
+        let text = missing_events("power", &report);
+        assert!(text.starts_with("6 progress events were not shown: ") && text.contains("had no broker"), "{text}");
+        assert!(text.contains("'norfab run power job_details uuid=1'"), "{text}");
     }
 }

@@ -5,7 +5,6 @@ use std::cell::Cell;
 use norfab_protocol::JobId;
 use tokio::sync::Notify;
 
-use super::voice::Voice;
 use crate::args::RunArgs;
 use crate::exit::Code;
 use crate::prompt::is_terminal;
@@ -32,10 +31,10 @@ pub struct Interrupts {
 
 impl Interrupts {
     /// What the command line and the terminal allow.
-    pub fn new(words: &RunArgs, voice: Voice) -> Self {
+    pub fn new(words: &RunArgs) -> Self {
         Self {
             cancels: words.cancel_on_interrupt,
-            asks: !words.nowait && !voice.is_json() && is_terminal(),
+            asks: !words.nowait && is_terminal(),
             taken: Cell::new(false),
             cancelling: Cell::new(false),
             wish: Cell::new(None),

@@ -120,7 +120,7 @@ async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code,
         code = signals.next() => return Err(interrupted(code)),
     };
     let client = &connected.client;
-    let interrupts = Interrupts::new(&words, voice);
+    let interrupts = Interrupts::new(&words);
     let job = tokio::select! {
         submitted = tokio::time::timeout(words.timeout, client.submit(spec)) => match submitted {
             Ok(submitted) => submitted.map_err(Failure::failed)?,

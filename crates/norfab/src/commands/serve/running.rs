@@ -13,6 +13,9 @@ use crate::site::SiteWorker;
 /// How long running jobs have to end after SIGINT or SIGTERM; a second signal ends them at once.
 const DRAIN: Duration = Duration::from_secs(10);
 
+/// How long a stop may take before it is said what it waits for: longer than it takes where nothing runs.
+const SILENCE: Duration = Duration::from_millis(500);
+
 /// What was started so far.
 #[derive(Default)]
 pub struct Running {
@@ -58,8 +61,17 @@ impl Running {
             stopping.spawn(worker.stop(DRAIN));
         }
         let stopped = async { while stopping.join_next().await.is_some() {} };
+        let told = async {
+            tokio::time::sleep(SILENCE).await;
+            printer::remark(&format!(
+                "waiting up to {} s for running jobs; Ctrl-C or SIGTERM again does not wait for them",
+                DRAIN.as_secs()
+            ));
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             () = stopped => {}
+            () = told => {}
             _ = signals.next() => printer::remark("stopping without waiting for running jobs"),
         }
         if let Some(broker) = self.broker {

@@ -105,7 +105,7 @@ async fn wait_connected(site: &Site, client: &ClientHandle, name: &str) -> Resul
     loop {
         let (connected, problem) = {
             let now = state.borrow_and_update();
-            (*now == LinkState::Connected, site.problem(&now))
+            (*now == LinkState::Connected, site.problem_of_asking(client.identity(), &now))
         };
         if connected {
             return Ok(());

@@ -41,6 +41,9 @@ fn minute() -> u64 {
     60
 }
 
+/// Between two events of `beat`.
+const BEAT_INTERVAL: Duration = Duration::from_millis(50);
+
 fn service() -> Service {
     Service::new(ServiceName::parse("asking").expect("a name"))
         .task(Task::new("ask", "Asks and returns the answer.", async |context: TaskContext, input: Ask| {
@@ -53,6 +56,13 @@ fn service() -> Service {
                 context.event(EventDraft::new(format!("event \u{1b}[31m{number}\nsecond line")).resource("r1")).await?;
             }
             Ok(json!(input.count))
+        }))
+        .task(Task::new("beat", "Sends events until it is cancelled.", async |context: TaskContext, NoInput {}| {
+            while !context.cancelled().is_cancelled() {
+                context.event(EventDraft::new("beating")).await?;
+                tokio::time::sleep(BEAT_INTERVAL).await;
+            }
+            Ok(Value::Null)
         }))
         .task(Task::new("tell", "Tells\u{1b}[2J of errors without failing.", async |_: TaskContext, NoInput {}| {
             let output = TaskOutput::new(json!("done")).message("cut\u{1b}[31m short");
@@ -90,6 +100,7 @@ impl AskingWorker {
             fetched_files_dir: lab.path("fetched"),
             logs: Arc::new(|_| Ok(Vec::new())),
             begun_file: None,
+            problem: norfab_fabric::tell_problem(),
         };
         let worker = WorkerHandle::start(options).expect("a worker");
         lab.registered(&["asker", "filesharing-worker-1"]);

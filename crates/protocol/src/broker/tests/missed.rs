@@ -30,6 +30,22 @@ fn progress_that_a_client_does_not_take_is_counted_and_told_before_what_comes_ne
 }
 
 #[test]
+fn a_client_is_told_whether_it_was_away_or_slow() {
+    let client = Identity::parse("c").expect("a name");
+    let event = br#"{"worker":"a","service":"s","uuid":"1","event_type":"progress","message":"m","task":"t","timestamp":"now"}"#;
+    let mut missed = Missed::default();
+    let mut told = |reasons: &[Undelivered]| {
+        reasons.iter().for_each(|reason| missed.add(&client, event, *reason));
+        missed.take(&client, &JobId::parse("1").expect("a name")).expect("a word").message
+    };
+    let (away, slow) = (Undelivered::Unroutable, Undelivered::Full);
+    assert_eq!(told(&[away]), "1 progress event of this job did not arrive: this client was not connected");
+    assert_eq!(told(&[slow; 2]), "2 progress events of this job did not arrive: this client takes them too slowly");
+    let both = told(&[away, slow]);
+    assert!(both.ends_with(": this client was not connected, and takes them too slowly"), "{both}");
+}
+
+#[test]
 fn events_of_kinds_that_are_not_known_pass_and_are_not_dropped() {
     let mut bench = Bench::new();
     bench.ready("a", "s");
@@ -64,13 +80,13 @@ fn the_oldest_count_of_dropped_events_is_given_up_and_one_that_was_told_leaves_n
     let size = |missed: &Missed| missed.size().count;
     let most = missed.size().max;
     let job = |number: usize| JobId::parse(&number.to_string()).expect("a name");
-    missed.add(&name("c"), event("0").as_bytes());
+    missed.add(&name("c"), event("0").as_bytes(), Undelivered::Full);
     assert!(missed.take(&name("c"), &job(0)).is_some());
     assert_eq!(size(&missed), 0);
     for number in 1..=most {
-        missed.add(&name("c"), event(&number.to_string()).as_bytes());
+        missed.add(&name("c"), event(&number.to_string()).as_bytes(), Undelivered::Full);
     }
-    missed.add(&name("c"), event("0").as_bytes());
+    missed.add(&name("c"), event("0").as_bytes(), Undelivered::Full);
     assert_eq!(size(&missed), most);
     assert!(missed.take(&name("c"), &job(1)).is_none(), "it was the oldest");
     assert!(missed.take(&name("c"), &job(2)).is_some() && missed.take(&name("c"), &job(0)).is_some());
