@@ -88,6 +88,10 @@ impl norfab_service::Clock for SystemClock {
     fn ctime(&self) -> String {
         Self::ctime()
     }
+
+    fn utc(&self) -> String {
+        jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6f+00:00").to_string()
+    }
 }
 
 #[cfg(test)]
@@ -99,6 +103,8 @@ mod tests {
         assert_eq!(SystemClock::event_timestamp().len(), "30-Nov-2026 00:33:08.011".len());
         assert_eq!(SystemClock::ctime().len(), "Mon Nov 30 00:33:08 2026".len());
         assert_eq!(SystemClock::utc().len(), "2026-11-30T00:35:35.365206Z".len());
+        let utc = norfab_service::Clock::utc(&SystemClock);
+        assert_eq!(utc.len(), "2026-11-30T01:23:53.283543+00:00".len(), "{utc}");
         assert_eq!(SystemClock::ctime_of(f64::MAX), "");
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use norfab_file_sharing::FileSharingError;
+use norfab_file_sharing::{FileSharingError, RemotesHome};
 use norfab_service::{BuiltinPolicy, Service};
 use serde_json::Value;
 
@@ -63,11 +63,17 @@ impl From<WrongSetting> for ServiceProblem {
     }
 }
 
-/// Makes the service that a worker's merged data asks for.
-pub fn build(data: &Value, base_dir: &Path) -> Result<Arc<Service>, ServiceProblem> {
+/// Makes the service that a worker's merged data asks for. `remotes`: what git remotes need of the worker, whose folder is ours.
+pub fn build(
+    data: &Value,
+    base_dir: &Path,
+    remotes: impl FnOnce() -> RemotesHome,
+) -> Result<Arc<Service>, ServiceProblem> {
     let name = data.get("service").and_then(Value::as_str).ok_or(ServiceProblem::NoName)?;
     let service = match name {
-        FILE_SHARING => norfab_file_sharing::service(data, base_dir).map_err(of_file_sharing)?,
+        FILE_SHARING => {
+            norfab_file_sharing::service_with_remotes(data, base_dir, remotes()).map_err(of_file_sharing)?
+        }
         other => return Err(ServiceProblem::NotBuiltIn(other.to_owned())),
     };
     Ok(Arc::new(service.with_builtin_tasks(policy(data)?)))

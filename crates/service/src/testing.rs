@@ -106,6 +106,10 @@ impl Clock for TestClock {
     fn ctime(&self) -> String {
         "Mon Nov 30 00:33:08 2026".to_owned()
     }
+
+    fn utc(&self) -> String {
+        "2026-11-30T00:33:08.011000+00:00".to_owned()
+    }
 }
 
 /// A view of a worker that has done nothing yet.

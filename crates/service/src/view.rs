@@ -122,4 +122,6 @@ pub trait Clock: Send + Sync {
     fn event_timestamp(&self) -> String;
     /// For results: local time in the form of C's `ctime`, `Mon Nov 30 00:33:08 2026`.
     fn ctime(&self) -> String;
+    /// For results that are read in other time zones: UTC with microseconds, `2026-11-30T01:23:53.283543+00:00`.
+    fn utc(&self) -> String;
 }

@@ -30,8 +30,8 @@ pub enum FileSharingError {
         /// What is wrong with it.
         problem: String,
     },
-    /// Git repositories are to be mounted.
-    #[error("inventory key 'remotes': git remotes are not supported, clone them below 'base_dir' and remove the key")]
+    /// Git repositories are to be mounted by what mounts none.
+    #[error("inventory key 'remotes': this service has no git remotes")]
     Remotes,
     /// The folder cannot be made or read.
     #[error("cannot share the folder {}: {source}", path.display())]

@@ -38,7 +38,8 @@ impl Hidden {
     }
 }
 
-fn is_never_served(name: &[u8]) -> bool {
+/// As [`Hidden::is`], whatever the inventory lists.
+pub(crate) fn is_never_served(name: &[u8]) -> bool {
     let folded = fold(&String::from_utf8_lossy(name));
     folded == RUNTIME_FOLDER
         || folded == GIT_FOLDER

@@ -5,7 +5,7 @@
 //! | `service` | the name under which workers register | `filesharing` |
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
 //! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
-//! | `remotes` | must be absent or empty: git remotes are not supported | none |
+//! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,13 @@ use norfab_service::ServiceName;
 use serde_json::Value;
 
 use crate::error::FileSharingError;
+use crate::remotes::{self, definition::Definition};
 
 /// The name of the service where the inventory names none.
 pub const DEFAULT_SERVICE: &str = "filesharing";
 
 /// What the service is made from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The name under which workers register.
     pub service: ServiceName,
@@ -28,6 +29,8 @@ pub struct Settings {
     pub base_dir: PathBuf,
     /// Names beginning with a dot that are served.
     pub dotfiles: Vec<Pattern>,
+    /// Git repositories.
+    pub(crate) remotes: Vec<Definition>,
 }
 
 impl Settings {
@@ -48,18 +51,17 @@ impl Settings {
             Some(Value::String(path)) if !path.is_empty() && !path.contains('\0') => default_base_dir.join(path),
             Some(other) => return Err(wrong("base_dir", "the path of a folder", other)),
         };
-        match inventory.get("remotes") {
-            None | Some(Value::Null) => {}
-            Some(Value::Array(remotes)) if remotes.is_empty() => {}
-            Some(Value::Array(_)) => return Err(FileSharingError::Remotes),
+        let remotes = match inventory.get("remotes") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(remotes)) => remotes::read(remotes)?,
             Some(other) => return Err(wrong("remotes", "a list", other)),
-        }
+        };
         let dotfiles = match inventory.get("dotfiles") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(patterns)) => patterns.iter().map(dotfile).collect::<Result<_, _>>()?,
             Some(other) => return Err(wrong("dotfiles", "a list of patterns", other)),
         };
-        Ok(Self { service, base_dir, dotfiles })
+        Ok(Self { service, base_dir, dotfiles, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -115,6 +117,7 @@ mod tests {
             service: ServiceName::parse("filesharing").expect("a name"),
             base_dir: PathBuf::from("/srv/fabric"),
             dotfiles: Vec::new(),
+            remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));
         assert_eq!(read(json!({"extra": 1, "remotes": []})), Ok(expected.clone()));
@@ -145,6 +148,6 @@ mod tests {
         );
         assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
-        assert!(refused(json!({"remotes": [{"name": "r"}]})).starts_with("inventory key 'remotes': "));
+        assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
     }
 }

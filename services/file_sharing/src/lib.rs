@@ -4,10 +4,11 @@
 //! name, so that no URL and no link leads out of it, whatever happens to the tree in the meantime.
 //!
 //! Reading order: [`inventory`] (which folder), `url` (what a client asks for), `hidden` (what is never served), `folder`
-//! (opening below the handle), `listing`, `details` with `digest`, and `fetch` (the tasks).
+//! (opening below the handle), `listing`, `details` with `digest`, and `fetch` (the tasks); then `remotes` (git repositories
+//! in the shared folder).
 #![warn(missing_docs)]
 
-use std::path::{self, Path};
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
 use norfab_service::{NoInput, Service, Task, TaskContext};
@@ -22,6 +23,7 @@ mod folder;
 mod hidden;
 pub mod inventory;
 mod listing;
+mod remotes;
 mod sending;
 mod share;
 mod stating;
@@ -32,11 +34,15 @@ pub use entries::{DIRECTORY_ENTRIES_MAX, PAGE_ENTRIES_MAX};
 pub use error::FileSharingError;
 pub use fetch::{CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MAX, CHUNK_TIMEOUT_SECONDS_DEFAULT, CHUNK_TIMEOUT_SECONDS_MAX};
 pub use listing::{LIST_ENTRIES_MAX, WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
+pub use remotes::definition::{SYNC_INTERVAL_SECONDS_MAX, SYNC_INTERVAL_SECONDS_MIN};
+pub use remotes::tasks::GIT_URLS_MAX;
+pub use remotes::{REMOTES_MAX, RemotesHome};
 pub use sending::{FILES_AT_ONCE_MAX, PATIENCE_SECONDS_DEFAULT, PATIENCE_SECONDS_MAX};
 pub use url::URL_BYTES_MAX;
 
 use hidden::Hidden;
 use inventory::Settings;
+use remotes::Remotes;
 use share::Share;
 
 /// The service as the inventory of a worker describes it: see [`inventory`]. A relative `base_dir` is below
@@ -45,13 +51,39 @@ use share::Share;
 /// The tasks that every worker has, `get_inventory` and `get_version` among them, are added by the worker.
 ///
 /// Errors: a key of the inventory has a value that cannot be, or the folder cannot be made or read.
+///
+/// Without git remotes: an inventory that has some is refused. With them, see [`service_with_remotes`].
 pub fn service(inventory: &Value, default_base_dir: &Path) -> Result<Service, FileSharingError> {
     let settings = Settings::read(inventory, default_base_dir)?;
+    if !settings.remotes.is_empty() {
+        return Err(FileSharingError::Remotes);
+    }
+    Ok(shared(settings)?.0)
+}
+
+/// As [`service`], with git remotes: those of the inventory, and those that clients add. They are synchronized periodically as
+/// long as the service lives.
+///
+/// Errors: as [`service`], or a remote cannot be as the inventory says.
+pub fn service_with_remotes(
+    inventory: &Value,
+    default_base_dir: &Path,
+    home: RemotesHome,
+) -> Result<Service, FileSharingError> {
+    let settings = Settings::read(inventory, default_base_dir)?;
+    let definitions = settings.remotes.clone();
+    let (service, share, base_dir) = shared(settings)?;
+    let told = definitions.iter().map(|definition| definition.of_inventory()).collect();
+    let remotes = Remotes::start(home, base_dir, definitions);
+    Ok(remotes::tasks::all(&remotes, &share, told).into_iter().fold(service, Service::task))
+}
+
+fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileSharingError> {
     settings.prepare()?;
     // The folder stays the same if the process goes elsewhere.
     let base_dir = path::absolute(&settings.base_dir)
         .map_err(|source| FileSharingError::Folder { path: settings.base_dir.clone(), source })?;
-    let share = Arc::new(Share::hiding(base_dir, Hidden::but(settings.dotfiles)));
+    let share = Arc::new(Share::hiding(base_dir.clone(), Hidden::but(settings.dotfiles)));
     let service = Service::new(settings.service)
         .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))
         .version("platform", std::env::consts::OS)
@@ -66,7 +98,7 @@ pub fn service(inventory: &Value, default_base_dir: &Path) -> Result<Service, Fi
         .task(presented(sending::task(&share), "Send Files"))
         .task(presented(stating::task(&share), "Stat Files"))
         .task(presented(status_task(), "Get Status"));
-    Ok(service)
+    Ok((service, share, base_dir))
 }
 
 fn status_task() -> Task {

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use norfab_fabric::LinkState;
 use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandle, WorkerOptions};
+use norfab_fabric::{LinkState, SystemClock};
+use norfab_file_sharing::RemotesHome;
 use norfab_jobs::{SqliteWorkerStore, sqlite::FILE_NAME};
 use norfab_logs::Role;
 use norfab_protocol::Identity;
@@ -13,6 +14,7 @@ use norfab_protocol::worker::WorkerConfig;
 use norfab_service::Service;
 use norfab_transport::{KeyFolder, certificate};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::Site;
@@ -29,6 +31,13 @@ const BEGUN_FILE: &str = "tasks-begun";
 pub struct SiteWorker {
     handle: WorkerHandle,
     _lock: FolderLock,
+}
+
+/// A worker that nobody else runs.
+struct LockedWorker {
+    identity: Identity,
+    folder: PathBuf,
+    lock: FolderLock,
 }
 
 impl SiteWorker {
@@ -56,21 +65,46 @@ impl SiteWorker {
 impl Site {
     /// Starts a worker with its merged data. Errors: its name, its service, its folders, its keys.
     pub fn start_worker(&self, name: &str, data: &Value) -> Result<SiteWorker, Failure> {
-        let service = services::build(data, self.directories.base_dir()).map_err(|problem| match problem {
+        // The folder first: what the service keeps in it is nobody else's then.
+        let locked = self.lock_worker(name)?;
+        let remotes = || RemotesHome {
+            worker: name.to_owned(),
+            folder: locked.folder.clone(),
+            local_base: self.directories.base_dir().to_owned(),
+            clock: Arc::new(SystemClock),
+            runtime: Handle::current(),
+            span: norfab_logs::role_span(Role::Worker, name),
+        };
+        let service = services::build(data, self.directories.base_dir(), remotes).map_err(|problem| match problem {
             ServiceProblem::Setting(setting) => self.wrong(name, data, setting),
             problem => Failure::configuration(&problem).advised(problem.advice()).of(format!("worker {name}")),
         })?;
-        self.start_worker_with(name, data, service)
+        self.run_worker(name, data, service, locked)
     }
 
     /// Starts a worker with a service that is at hand.
     pub fn start_worker_with(&self, name: &str, data: &Value, service: Arc<Service>) -> Result<SiteWorker, Failure> {
+        let locked = self.lock_worker(name)?;
+        self.run_worker(name, data, service, locked)
+    }
+
+    fn lock_worker(&self, name: &str) -> Result<LockedWorker, Failure> {
         let identity = Identity::parse(name).map_err(no_name)?;
         let (folder, lock) = self.take_worker(name)?;
         let lock = lock.ok_or_else(|| {
             Failure::configuration(format!("worker {name}: another process here runs it already"))
                 .hint("stop that one, or give this one another name")
         })?;
+        Ok(LockedWorker { identity, folder, lock })
+    }
+
+    fn run_worker(
+        &self,
+        name: &str,
+        data: &Value,
+        service: Arc<Service>,
+        LockedWorker { identity, folder, lock }: LockedWorker,
+    ) -> Result<SiteWorker, Failure> {
         let mut config = WorkerConfig::new(identity, service.name().clone());
         let number = |key, max| number(data, key, max).map_err(|wrong| self.wrong(name, data, wrong));
         if let Some(jobs) = number("max_concurrent_jobs", CONCURRENT_JOBS_MAX)? {
@@ -105,12 +139,12 @@ impl Site {
             config,
             link: Box::new(link),
             store: Box::new(move || {
-                let store = SqliteWorkerStore::open(&path, &norfab_fabric::SystemClock::stamp())?;
+                let store = SqliteWorkerStore::open(&path, &SystemClock::stamp())?;
                 Ok(Box::new(store.with_retention(retention)))
             }),
             service,
             inventory: Arc::new(data.clone()),
-            runtime: tokio::runtime::Handle::current(),
+            runtime: Handle::current(),
             queue_messages: WORKER_QUEUE_MESSAGES,
             result_bytes_max,
             endpoint: self.endpoint()?.to_owned(),

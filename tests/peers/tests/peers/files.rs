@@ -1,6 +1,8 @@
 //! Files over streams, between workers and clients of each side.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use norfab_peer_tests::{Release, Security, Side, Site};
 use serde_json::{Value, json};
@@ -45,6 +47,46 @@ fn our_command_fetches_from_workers_of_all_sides() {
         let output = site.run_norfab(["files", "get", "nf://nothing.bin"]);
         assert!(!output.status.success(), "{worker:?}: a file that is not there was fetched");
     }
+}
+
+/// The Python worker leaves its checkout to ours, in the same shared folder.
+#[test]
+fn python_clients_fetch_from_git_remotes_of_a_python_worker_and_of_ours_in_its_place() {
+    let site = Site::new(Security::Curve);
+    let git = |folder: &Path, arguments: &[&str]| {
+        let who = ["-c", "user.name=Test", "-c", "user.email=test@example.net"];
+        let output = Command::new("git").current_dir(folder).args(who).args(arguments).output().expect("git runs");
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let work = site.folder().join("work");
+    let commit = |version: &str| {
+        fs::create_dir_all(work.join("d")).expect("a folder");
+        fs::write(work.join("d/f.txt"), version).expect("a file");
+        git(&work, &["add", "-A"]);
+        git(&work, &["commit", "-q", "-m", version]);
+    };
+    fs::create_dir(&work).expect("a new folder");
+    git(&work, &["init", "-q", "-b", "main"]);
+    commit("one");
+    let share = site.folder().join("share");
+    let remote = json!({"name": "r", "mount": "m/r", "url": work, "branch": "main", "type": "git"});
+    let site = site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share, "remotes": [remote]}));
+    let _broker = site.start_broker(Side::Ours);
+    let fetched = |expected: &str, who: &str| {
+        let mut client = site.start_client(Side::Python(Release::V0_25_0), who);
+        client.wait_for_workers(&["files-1"]);
+        let fetched = client.fetch_file("git://r/d/f.txt");
+        let path = fetched["content"].as_str().unwrap_or_else(|| panic!("{who}: {fetched}"));
+        assert_eq!(fs::read_to_string(path).expect("the copy is there"), expected, "{who}");
+    };
+    {
+        let _worker = site.start_worker(Side::Python(Release::V0_25_0), "files-1");
+        fetched("one", "client-1");
+    }
+    let _worker = site.start_worker(Side::Ours, "files-1");
+    fetched("one", "client-2");
+    commit("two");
+    fetched("two", "client-3");
 }
 
 fn fetched_by_python(broker: Side, worker: Side, client: Release) {

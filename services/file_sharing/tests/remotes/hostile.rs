@@ -1,0 +1,136 @@
+//! Repositories that somebody made to do harm.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::lab::{Lab, git};
+
+/// Every file below the folder of the lab but those of repositories.
+fn files(lab: &Lab) -> Vec<String> {
+    fn look(folder: &std::path::Path, found: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).expect("read").flatten() {
+            let path = entry.path();
+            if entry.file_type().expect("a type").is_dir() {
+                look(&path, found);
+            } else {
+                found.push(path.to_string_lossy().into_owned());
+            }
+        }
+    }
+    let mut found = Vec::new();
+    look(&lab.base(), &mut found);
+    let base = format!("{}/", lab.base().display());
+    let mut found: Vec<String> = found.into_iter().map(|path| path.replace(&base, "")).collect();
+    found.sort();
+    found
+}
+
+fn blob(lab: &Lab) -> String {
+    lab.origin.hash_object("blob", b"evil")
+}
+
+async fn cloned(lab: &Lab) -> Value {
+    lab.with_url("origin.git").run("git_clone", json!({"name": "r"})).await
+}
+
+#[tokio::test]
+async fn names_that_lead_out_of_the_mount_or_harm_other_systems_are_left_out_and_counted() {
+    let lab = Lab::new();
+    let blob = blob(&lab);
+    let inner = lab.origin.make_tree(&format!("100644 blob {blob}\tpwned"));
+    let names = [
+        "..",
+        ".",
+        ".git",
+        ".GIT",
+        "git~1",
+        "a/../../b",
+        "/etc/x",
+        "..\\..\\x",
+        "c:\\x",
+        "con",
+        "aux.txt",
+        "x:y",
+        "end.",
+        "__norfab__",
+        ".g\u{200c}it",
+    ];
+    let mut entries: Vec<String> = names.iter().map(|name| format!("100644 blob {blob}\t{name}")).collect();
+    entries.extend(names.iter().map(|name| format!("40000 tree {inner}\t{name}")));
+    entries.push(format!("100644 blob {blob}\tgood"));
+    lab.origin.push_tree("main", &entries.join("\n"));
+    let result = cloned(&lab).await;
+    assert_eq!(result["result"]["status"], json!("cloned"), "{result}");
+    let message = "30 files and folders are left out: their names are not safe on every system";
+    assert_eq!(result["messages"], json!([message]));
+    assert_eq!(files(&lab), ["r/__norfab__", "r/good"]);
+    assert!(lab.read("r/__norfab__").contains("\"remote\":\"r\""), "the label is ours");
+}
+
+#[tokio::test]
+async fn a_name_that_comes_twice_writes_nothing_through_the_first() {
+    let lab = Lab::new();
+    let blob = blob(&lab);
+    let target = lab.origin.hash_object("blob", b"/etc");
+    let inner = lab.origin.make_tree(&format!("100644 blob {blob}\tpwned"));
+    let entries = format!(
+        "120000 blob {target}\tx\n40000 tree {inner}\tx\n40000 tree {inner}\tx\n100644 blob {blob}\tx\n100644 blob {blob}\tx"
+    );
+    lab.origin.push_tree("main", &entries);
+    let result = cloned(&lab).await;
+    assert_eq!(result["result"]["status"], json!("cloned"), "{result}");
+    assert!(fs::symlink_metadata(lab.base().join("r/x")).expect("there").is_file());
+    assert!(!std::path::Path::new("/etc/pwned").exists());
+}
+
+#[tokio::test]
+async fn submodules_are_left_out_and_counted() {
+    let lab = Lab::new();
+    let commit = git(&lab.origin.bare, &["rev-parse", "main"]);
+    lab.origin.push_tree("main", &format!("160000 commit {commit}\tsub\n100644 blob {}\tf", blob(&lab)));
+    let result = cloned(&lab).await;
+    assert_eq!(result["messages"], json!(["1 submodules are left out: make remotes of them"]));
+    assert_eq!(files(&lab), ["r/__norfab__", "r/f"]);
+}
+
+#[tokio::test]
+async fn trees_that_stand_for_more_than_a_disk_holds_are_refused_and_nothing_stays() {
+    let lab = Lab::new();
+    let mut id = blob(&lab);
+    let mut kind = "100644 blob";
+    // Ten in each of ten levels: ten thousand million files.
+    for _ in 0..10 {
+        let entries: Vec<String> = (0..10).map(|number| format!("{kind} {id}\t{number}")).collect();
+        id = lab.origin.make_tree(&entries.join("\n"));
+        kind = "40000 tree";
+    }
+    // Deeper than anybody nests on purpose, first.
+    let mut deep = lab.origin.make_tree(&format!("100644 blob {}\tf", blob(&lab)));
+    for _ in 0..80 {
+        deep = lab.origin.make_tree(&format!("40000 tree {deep}\td"));
+    }
+    lab.origin.push_tree("main", &format!("40000 tree {deep}\t0\n40000 tree {id}\t1"));
+    let result = cloned(&lab).await;
+    let error =
+        "Git remote 'r' synchronization failed: the repository is too large: more than 64 folders in one another";
+    assert_eq!(result["errors"], json!([error]));
+    assert_eq!(files(&lab), Vec::<String>::new());
+    assert!(!lab.has("__norfab__"));
+}
+
+#[tokio::test]
+async fn objects_that_are_missing_or_of_the_wrong_kind_are_an_error() {
+    let lab = Lab::new();
+    let blob = blob(&lab);
+    lab.origin.push_tree("main", &format!("100644 blob {}\tf", "1".repeat(40)));
+    let error = cloned(&lab).await["errors"][0].as_str().expect("an error").to_owned();
+    assert!(error.ends_with(&format!("the object {} is missing", "1".repeat(40))), "{error}");
+    lab.origin.push_tree("main", &format!("40000 tree {blob}\tf"));
+    let error = cloned(&lab).await["errors"][0].as_str().expect("an error").to_owned();
+    assert!(error.ends_with(&format!("{blob} is no tree")), "{error}");
+    fs::write(lab.origin.bare.join("refs/heads/main"), format!("{blob}\n")).expect("written");
+    let error = cloned(&lab).await["errors"][0].as_str().expect("an error").to_owned();
+    assert!(error.ends_with("stands for no folder"), "{error}");
+    assert!(!lab.has("r"));
+}
