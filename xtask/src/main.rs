@@ -35,7 +35,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("sources", "", "rules for source files that no compiler checks"),
     ("documents", "", "documents name commands and files that exist"),
     ("peers", "", "make the Python environments of the peer tests in target/peers"),
-    ("bench", "[--quick] [--json] [FIGURE...]", "our figures beside those of Python NorFab, in one run"),
+    ("bench", "[--quick] [--ours] [--json] [FIGURE...]", "our figures beside those of Python NorFab, in one run"),
     (
         "faults",
         "[--quick] [--json] [--python] [--rounds N] [--seed N] [FAULT...]",

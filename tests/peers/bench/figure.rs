@@ -14,6 +14,8 @@ const PYTHON: Side = Side::Python(Release::V0_25_0);
 pub struct Plan {
     /// Whether to take fewer samples: minutes instead of a quarter of an hour.
     pub quick: bool,
+    /// Whether Python and the bare router are left out: one build of ours is compared with another.
+    pub ours: bool,
 }
 
 impl Plan {
@@ -61,8 +63,11 @@ impl Figure {
         let busy = BusyCores::start();
         let side = |side| catch_unwind(AssertUnwindSafe(|| (self.measure)(plan, side))).ok();
         let ours = side(Side::Ours);
-        let python = side(PYTHON);
-        let limit = self.limit.and_then(|limit| catch_unwind(AssertUnwindSafe(|| limit(plan))).ok());
+        let (python, limit) = if plan.ours {
+            (Some(f64::NAN), self.limit.map(|_| f64::NAN))
+        } else {
+            (side(PYTHON), self.limit.and_then(|limit| catch_unwind(AssertUnwindSafe(|| limit(plan))).ok()))
+        };
         Measured { figure: self, ours, python, limit, busy_cores: busy.stop() }
     }
 }

@@ -181,17 +181,18 @@ const FIGURES: &[Figure] = &[
 ];
 
 fn main() -> ExitCode {
-    let mut plan = Plan { quick: false };
+    let mut plan = Plan { quick: false, ours: false };
     let mut json = false;
     let mut wanted = Vec::new();
     for word in env::args().skip(1) {
         match word.as_str() {
             "--quick" => plan.quick = true,
+            "--ours" => plan.ours = true,
             "--json" => json = true,
             name if FIGURES.iter().any(|figure| figure.name == name) => wanted.push(word),
             other => {
                 let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
-                eprintln!("error: neither --quick, --json nor a figure: {other:?}");
+                eprintln!("error: none of --quick, --ours, --json and no figure: {other:?}");
                 eprintln!("figures: {}", names.join(", "));
                 return ExitCode::FAILURE;
             }

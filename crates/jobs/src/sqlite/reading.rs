@@ -24,7 +24,7 @@ impl<S: Schema> SqliteStore<S> {
             return self.read_beside(&path, query);
         }
         let concerned = |noted: &[S::Operation]| job.is_none_or(|job| noted.iter().any(|one| one.job() == job));
-        match self.settle() {
+        match self.write_noted() {
             Err(StoreError::DiskFull { .. }) if !concerned(&self.noted) => {}
             settled => settled?,
         }

@@ -314,7 +314,7 @@ impl<S: Schema> SqliteStore<S> {
     }
 
     /// Applies what was noted.
-    fn write_noted(&mut self) -> Result<(), StoreError> {
+    pub(super) fn write_noted(&mut self) -> Result<(), StoreError> {
         if self.noted.is_empty() { Ok(()) } else { self.write(&[]).map(drop) }
     }
 
@@ -403,7 +403,8 @@ impl<S: Schema> Store for SqliteStore<S> {
         self.sweep()?;
         let much = self.journal.as_ref().is_some_and(|journal| journal.bytes() >= SETTLED_BYTES);
         if much || self.noted.len() >= SETTLED_OPERATIONS {
-            self.settle()?;
+            // What the file lacks is for quieter times: it would be written back eight times as often here.
+            self.write_noted()?;
         }
         self.database.tidy(self.ahead.is_some())
     }
