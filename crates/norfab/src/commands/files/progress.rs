@@ -55,7 +55,6 @@ impl Progress {
         let style = ProgressStyle::with_template(if files == 1 { ONE } else { MANY }).expect("a template");
         let bar = ProgressBar::new(0).with_style(style.progress_chars("=> "));
         bar.set_prefix(format!("0/{files}"));
-        bar.enable_steady_tick(TICK);
         printer::stand_below(Some(bar.clone()));
         Self(Some(Arc::new(Line { bar, files, sums: Mutex::default() })))
     }
@@ -97,6 +96,9 @@ impl FileProgress {
         let Some(line) = &self.line else { return };
         let mut sums = line.sums();
         let first = self.size.is_none();
+        if first {
+            line.bar.set_message(self.name.clone());
+        }
         sums.bytes = (sums.bytes + bytes).saturating_sub(self.bytes);
         sums.sizes = (sums.sizes + size).saturating_sub(self.size.unwrap_or(0));
         (self.bytes, self.size) = (bytes, Some(size));
@@ -104,10 +106,11 @@ impl FileProgress {
         line.bar.set_position(sums.bytes);
         drop(sums);
         if first {
-            line.bar.set_message(self.name.clone());
-            if bytes > 0 {
-                line.bar.reset_eta();
-            }
+            // Before something is known there is nothing to tell.
+            line.bar.enable_steady_tick(TICK);
+        }
+        if first && bytes > 0 {
+            line.bar.reset_eta();
         }
     }
 }
