@@ -70,6 +70,7 @@ fn bash_completes_remote_paths_and_names_of_workers() {
     assert_eq!(of("norfab files ls nf://e=f/", &["norfab", "files", "ls", "nf", ":", "//e", "=", "f/"]), ["f/g "]);
     assert_eq!(of("norfab files ls -w f", &["norfab", "files", "ls", "-w", "f"]), ["filesharing-worker-1"]);
     assert_eq!(of("norfab run fi", &["norfab", "run", "fi"]), ["filesharing "]);
+    assert_eq!(of("norfab tasks filesharing list_f", &["norfab", "tasks", "filesharing", "list_f"]), ["list_files "]);
     assert_eq!(of("norfab files ls nf://nope/", &["norfab", "files", "ls", "nf", ":", "//nope/"]), [""; 0]);
 }
 

@@ -212,10 +212,15 @@ fn a_worker_that_does_not_answer_costs_a_second_beside_one_that_does() {
         let ended = run(&lab, &[words, &["-t", "50s"]].concat());
         assert!(began.elapsed() < Duration::from_secs(10), "{words:?}: {:?}", began.elapsed());
         assert_eq!(ended.code, Some(0), "{words:?}: {ended:?}");
-        assert_eq!(ended.stderr, "warning: worker two has not answered: what it has is not shown\n");
+        assert_eq!(ended.stderr, "warning: no answer from worker two: what is there is not shown\n");
         assert!(ended.stdout.contains('a'), "{ended:?}");
     }
     assert_eq!(run(&lab, &["ls", "--json"]).json()["silent"], json!(["two"]));
+    let ended = run(&lab, &["ls", "nf://nope"]);
+    assert!(
+        ended.code == Some(1) && ended.stderr.contains("Directory Not Found; no answer from worker two: "),
+        "{ended:?}"
+    );
     let ended = run(&lab, &["ls", "-w", "two", "-t", "1s"]);
     assert_eq!(ended.code, Some(4), "{ended:?}");
     assert_snapshot!(ended.stderr, @"error: no worker told of 'nf://' within 1 s: give it longer with --timeout");

@@ -70,7 +70,7 @@ async fn candidates(typed: &Typed<'_>, current: &str) -> Vec<Candidate> {
         return longs.map(|long| Candidate::whole(format!("--{long}"))).collect();
     }
     let mut candidates = Vec::new();
-    if !typed.only_values && typed.positionals == 0 {
+    if !typed.only_values && typed.words.is_empty() {
         let subcommands = typed.command.get_subcommands().filter(|command| !command.is_hide_set());
         candidates.extend(subcommands.map(|command| Candidate::whole(command.get_name())));
     }
@@ -93,7 +93,11 @@ async fn values(typed: &Typed<'_>, argument: &Arg, current: &str) -> Vec<Candida
     }
     let fabric = Fabric::new(&typed.fabric);
     match (typed.path.as_slice(), argument.get_id().as_str()) {
-        (["files", ..], "url" | "urls" | "words") => remote::urls(&fabric, current, typed.positionals > 0).await,
+        (["files", ..], "url" | "urls" | "words") => remote::urls(&fabric, current, !typed.words.is_empty()).await,
+        (["run" | "tasks"], "task") => match typed.words.first() {
+            Some(service) => remote::tasks(&fabric, service).await,
+            None => Vec::new(),
+        },
         (_, "workers") => remote::workers_with_commas(&fabric, current).await,
         (["tasks" | "inventory"], "worker") => remote::workers(&fabric).await,
         (["run" | "tasks" | "health" | "workers"], "service" | "services") => remote::services(&fabric).await,

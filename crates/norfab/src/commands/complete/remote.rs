@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Parser;
-use norfab_fabric::client::ClientHandle;
 use norfab_fabric::client::files::{Asking, EntryKind};
+use norfab_fabric::client::{ClientHandle, JobSpec};
 use norfab_protocol::broker::MANAGEMENT_SERVICE;
 use norfab_protocol::target::Target;
+use norfab_protocol::{ServiceName, TaskName};
 use serde_json::{Map, Value};
 
 use super::Candidate;
@@ -85,6 +86,18 @@ pub async fn workers_with_commas(fabric: &Fabric<'_>, current: &str) -> Vec<Cand
 /// Names of services.
 pub async fn services(fabric: &Fabric<'_>) -> Vec<Candidate> {
     column(fabric, "service").await.into_iter().map(Candidate::whole).collect()
+}
+
+/// Names of the tasks of a service, as one of its workers tells them.
+pub async fn tasks(fabric: &Fabric<'_>, service: &str) -> Vec<Candidate> {
+    let Ok(service) = ServiceName::parse(service) else { return Vec::new() };
+    let mut spec = JobSpec::new(service, TaskName::parse("list_tasks").expect("a name"));
+    spec.timeout = BOUND;
+    let question = async |client: &ClientHandle| client.run(spec).await.ok();
+    let Some(report) = fabric.ask(question).await else { return Vec::new() };
+    let tasks = report.results().into_values().find_map(|result| result.value());
+    let tasks = tasks.as_ref().and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    tasks.iter().filter_map(|task| task["name"].as_str().map(Candidate::whole)).collect()
 }
 
 /// What the broker tells of registered workers.

@@ -11,7 +11,7 @@ pub struct Typed<'a> {
     /// The names that lead to it.
     pub path: Vec<&'a str>,
     /// Words before it that are no options.
-    pub positionals: usize,
+    pub words: Vec<&'a str>,
     /// The option whose value it is.
     pub awaits: Option<&'a Arg>,
     /// Whether it is no option, whatever it begins with.
@@ -22,9 +22,9 @@ pub struct Typed<'a> {
 
 impl<'a> Typed<'a> {
     /// Reads words behind the program's name.
-    pub fn read(command: &'a Command, words: &[String]) -> Self {
+    pub fn read(command: &'a Command, words: &'a [String]) -> Self {
         let mut typed =
-            Self { command, path: Vec::new(), positionals: 0, awaits: None, only_values: false, fabric: Vec::new() };
+            Self { command, path: Vec::new(), words: Vec::new(), awaits: None, only_values: false, fabric: Vec::new() };
         for word in words {
             if let Some(option) = typed.awaits.take() {
                 typed.note(option, word);
@@ -54,16 +54,16 @@ impl<'a> Typed<'a> {
         let last = self.command.get_positionals().last();
         let takes_many = |argument: &&Arg| argument.get_num_args().is_some_and(|range| range.max_values() > 1);
         let repeats = last.filter(|last| takes_many(last) || matches!(last.get_action(), clap::ArgAction::Append));
-        all.nth(self.positionals).or(repeats)
+        all.nth(self.words.len()).or(repeats)
     }
 
-    fn word(&mut self, word: &str) {
+    fn word(&mut self, word: &'a str) {
         match self.command.find_subcommand(word) {
-            Some(command) if self.positionals == 0 && !self.only_values => {
+            Some(command) if self.words.is_empty() && !self.only_values => {
                 self.command = command;
                 self.path.push(command.get_name());
             }
-            _ => self.positionals += 1,
+            _ => self.words.push(word),
         }
     }
 

@@ -7,6 +7,8 @@ mod stat;
 mod tree;
 mod union;
 
+use std::collections::BTreeMap;
+
 use norfab_fabric::client::files::{Answered, Asking, GRACE};
 use norfab_protocol::Identity;
 use norfab_protocol::target::Target;
@@ -82,7 +84,9 @@ fn with_something<'a, T>(
     if errors.is_empty() {
         return Err(Failure::failed(answered.errors.join("; ")));
     }
-    let failure = Failure::failed(format!("no file sharing worker has '{url}': {}", errors.join("; ")));
+    let silent: Vec<Identity> = answered.silent.iter().cloned().collect();
+    let silent = if silent.is_empty() { String::new() } else { format!("; no answer from {}", named(&silent)) };
+    let failure = Failure::failed(format!("no file sharing worker has '{url}': {}{silent}", errors.join("; ")));
     Err(failure.hint(WHAT_THERE_IS))
 }
 
@@ -91,12 +95,21 @@ fn warn_of_others<T>(global: &Global, answered: &Answered<T>) {
     if global.quiet > 0 {
         return;
     }
-    for worker in &answered.silent {
-        printer::warning(&format!("worker {worker} has not answered: what it has is not shown"));
+    let silent: Vec<Identity> = answered.silent.iter().cloned().collect();
+    if !silent.is_empty() {
+        printer::warning(&format!("no answer from {}: what is there is not shown", named(&silent)));
     }
+    let mut failed: BTreeMap<&str, Vec<Identity>> = BTreeMap::new();
     for (worker, said) in &answered.workers {
         if let Err(error) = said {
-            printer::warning(&format!("worker {worker}: {error}"));
+            failed.entry(error).or_default().push(worker.clone());
         }
     }
+    for (error, workers) in failed {
+        printer::warning(&format!("{}: {error}", named(&workers)));
+    }
+}
+
+fn named(workers: &[Identity]) -> String {
+    format!("{} {}", if workers.len() == 1 { "worker" } else { "workers" }, printer::names(workers))
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::Global;
 use crate::printer;
@@ -44,6 +44,8 @@ struct Sums {
     sizes: u64,
     /// All bytes there will be, where that is known before the files are.
     expected: Option<u64>,
+    /// Before something is known there is nothing to tell.
+    is_shown: bool,
 }
 
 impl Progress {
@@ -53,7 +55,8 @@ impl Progress {
             return Self(None);
         }
         let style = ProgressStyle::with_template(if files == 1 { ONE } else { MANY }).expect("a template");
-        let bar = ProgressBar::new(0).with_style(style.progress_chars("=> "));
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        let bar = bar.with_style(style.progress_chars("=> "));
         bar.set_prefix(format!("0/{files}"));
         printer::stand_below(Some(bar.clone()));
         Self(Some(Arc::new(Line { bar, files, sums: Mutex::default() })))
@@ -104,13 +107,10 @@ impl FileProgress {
         (self.bytes, self.size) = (bytes, Some(size));
         line.bar.set_length(sums.expected.unwrap_or(sums.sizes));
         line.bar.set_position(sums.bytes);
-        drop(sums);
-        if first {
-            // Before something is known there is nothing to tell.
-            line.bar.enable_steady_tick(TICK);
-        }
-        if first && bytes > 0 {
+        if !std::mem::replace(&mut sums.is_shown, true) {
             line.bar.reset_eta();
+            line.bar.set_draw_target(ProgressDrawTarget::stderr());
+            line.bar.enable_steady_tick(TICK);
         }
     }
 }
@@ -126,8 +126,6 @@ impl Drop for FileProgress {
 
 #[cfg(test)]
 mod tests {
-    use indicatif::ProgressDrawTarget;
-
     use super::*;
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -16,6 +17,7 @@ pub struct OnTerminal {
     pub role: Role,
     keyboard: File,
     shown: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
 }
 
 impl OnTerminal {
@@ -45,14 +47,14 @@ impl OnTerminal {
         let keyboard = File::from(ours);
         let shown = Arc::new(Mutex::new(String::new()));
         let (mut screen, kept) = (keyboard.try_clone().expect("a copy"), Arc::clone(&shown));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             let mut chunk = [0; 4096];
             // The terminal ends with an error when the last one on it has gone.
             while let Ok(read @ 1..) = screen.read(&mut chunk) {
                 kept.lock().expect("no panic").push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
-        Self { role, keyboard, shown }
+        Self { role, keyboard, shown, reader }
     }
 
     pub fn shows(&self, text: &str) {
@@ -70,6 +72,8 @@ impl OnTerminal {
     pub fn end(self) -> (Ended, String) {
         let shown = Arc::clone(&self.shown);
         let ended = self.role.end();
+        // Nobody is on the terminal any more: what is on its way comes, and then the end.
+        self.reader.join().expect("no panic");
         let shown = shown.lock().expect("no panic").replace("\r\n", "\n");
         (ended, shown)
     }

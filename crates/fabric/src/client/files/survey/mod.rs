@@ -2,6 +2,8 @@
 //!
 //! Workers of ours tell sizes and times, page by page. Those of Python NorFab tell names, and of single files size and MD5.
 
+mod details;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -12,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use self::details::{DetailsOfMany, add_details};
 use super::super::{ClientHandle, SubmitError};
 use super::find::next_before;
 use super::{names, spec};
@@ -140,26 +143,6 @@ struct Page {
     next: Option<String>,
 }
 
-/// What `file_details` tells.
-#[derive(Debug, Default, Deserialize)]
-struct Details {
-    md5hash: Option<String>,
-    size_bytes: Option<u64>,
-    sha256: Option<String>,
-    #[serde(default)]
-    exists: bool,
-}
-
-/// A result in the answer of `file_details` for a list.
-#[derive(Deserialize)]
-struct DetailsOfOne {
-    result: Option<Details>,
-    #[serde(default)]
-    errors: Vec<String>,
-}
-
-type DetailsOfMany = BTreeMap<String, DetailsOfOne>;
-
 impl ClientHandle {
     /// What is in a directory, down to `levels`: 1 is what is in the directory itself. Entries are in the order of their names,
     /// those of a directory behind it. `sizes`: workers of Python NorFab are asked for the size of each file of one level, which
@@ -196,9 +179,15 @@ impl ClientHandle {
         }
         while let Some(paged) = paging.join_next().await {
             match paged {
-                Ok((worker, entries)) => {
-                    answered.workers.insert(worker, entries?);
-                }
+                Ok((worker, entries)) => match entries? {
+                    Some(entries) => {
+                        answered.workers.insert(worker, entries);
+                    }
+                    None => {
+                        answered.timed_out = true;
+                        answered.silent.insert(worker);
+                    }
+                },
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             }
         }
@@ -283,111 +272,38 @@ impl ClientHandle {
         Ok(answered)
     }
 
-    /// The pages behind the first one.
+    /// The pages behind the first one. `None`: not all of them came in time.
     async fn pages(
         &self,
         worker: &Identity,
         mut question: Value,
         first: Page,
         patience: Patience,
-    ) -> Result<Result<Vec<SharedEntry>, String>, SubmitError> {
+    ) -> Result<Option<Result<Vec<SharedEntry>, String>>, SubmitError> {
         let mut entries: Vec<SharedEntry> = first.entries.into_iter().map(SharedEntry::from).collect();
         let mut next = first.next;
         while let Some(after) = next {
             if entries.len() >= ENTRIES_MAX {
-                return Ok(Err(format!("it has more than {ENTRIES_MAX} entries: ask for its folders one by one")));
+                return Ok(Some(Err(format!(
+                    "it has more than {ENTRIES_MAX} entries: ask for its folders one by one"
+                ))));
             }
             question["after"] = after.as_str().into();
             let target = Target::list([worker]);
             let mut told = self.ask_each("list_entries", question.clone(), target, patience, read::<Page>).await?;
             match told.workers.remove(worker) {
                 Some(Ok(page)) if page.entries.is_empty() && page.next.is_some() => {
-                    return Ok(Err("it says that there is more and does not tell it".to_owned()));
+                    return Ok(Some(Err("it says that there is more and does not tell it".to_owned())));
                 }
                 Some(Ok(page)) => {
                     entries.extend(page.entries.into_iter().map(SharedEntry::from));
                     next = page.next;
                 }
-                Some(Err(error)) => return Ok(Err(error)),
-                None => return Ok(Err("it told a part of it, and no more in time".to_owned())),
-            }
-        }
-        Ok(Ok(entries))
-    }
-
-    /// `None`: it did not answer in time.
-    async fn stat_python(
-        &self,
-        worker: &Identity,
-        urls: &[String],
-        patience: Patience,
-    ) -> Result<Option<Vec<SharedEntry>>, SubmitError> {
-        let Some(details) = self.details_of_python(worker, urls, patience).await? else { return Ok(None) };
-        let mut entries = Vec::with_capacity(urls.len());
-        for url in urls {
-            let mut entry = SharedEntry::of_kind(url, EntryKind::Missing);
-            add_details(&mut entry, details.get(url));
-            if entry.kind == EntryKind::Missing {
-                // What is no file may be a directory.
-                let target = Target::list([worker]);
-                let question = json!({ "url": url });
-                let told = self.ask_each("list_files", question, target, patience, read::<Vec<String>>).await?;
-                if matches!(told.workers.get(worker), Some(Ok(_))) {
-                    entry = SharedEntry::of_kind(url, EntryKind::Directory);
-                }
-            }
-            entries.push(entry);
-        }
-        Ok(Some(entries))
-    }
-
-    async fn sizes_of_python(
-        &self,
-        worker: &Identity,
-        url: &str,
-        entries: &mut [SharedEntry],
-        patience: Patience,
-    ) -> Result<(), SubmitError> {
-        let folder = url.trim_end_matches('/');
-        // Of the shared folder itself only the scheme is left.
-        let folder = if folder == "nf:" { "nf://".to_owned() } else { format!("{folder}/") };
-        let urls: Vec<String> = entries.iter().map(|entry| format!("{folder}{}", entry.path)).collect();
-        for (entries, urls) in entries.chunks_mut(URLS_MAX).zip(urls.chunks(URLS_MAX)) {
-            let Some(details) = self.details_of_python(worker, urls, patience).await? else { return Ok(()) };
-            for (entry, url) in entries.iter_mut().zip(urls) {
-                add_details(entry, details.get(url));
-            }
-        }
-        Ok(())
-    }
-
-    /// 0.25 takes a list, 0.21 one URL. `None`: no answer in time.
-    async fn details_of_python(
-        &self,
-        worker: &Identity,
-        urls: &[String],
-        patience: Patience,
-    ) -> Result<Option<DetailsOfMany>, SubmitError> {
-        let target = || Target::list([worker]);
-        let question = json!({ "url": urls });
-        let mut told = self.ask_each("file_details", question, target(), patience, read::<DetailsOfMany>).await?;
-        match told.workers.remove(worker) {
-            Some(Ok(details)) => return Ok(Some(details)),
-            Some(Err(_)) => {}
-            None => return Ok(None),
-        }
-        let mut all = DetailsOfMany::new();
-        for url in urls {
-            let question = json!({ "url": url });
-            let mut told = self.ask_each("file_details", question, target(), patience, read::<Details>).await?;
-            let one = match told.workers.remove(worker) {
-                Some(Ok(details)) => DetailsOfOne { result: Some(details), errors: Vec::new() },
-                Some(Err(error)) => DetailsOfOne { result: None, errors: vec![error] },
+                Some(Err(error)) => return Ok(Some(Err(error))),
                 None => return Ok(None),
-            };
-            all.insert(url.clone(), one);
+            }
         }
-        Ok(Some(all))
+        Ok(Some(Ok(entries)))
     }
 
     /// Asks workers, and waits for those that show that they are there. One that does not costs the grace beside others that do.
@@ -471,19 +387,4 @@ fn read<T: for<'de> Deserialize<'de>>(result: &TaskResult) -> Result<T, String> 
 /// Whether workers of both kinds say so of a URL: there is nothing else to ask.
 fn is_final(error: &str) -> bool {
     error == "Directory Not Found" || error.ends_with("invalid URL path") || error.ends_with("invalid URL format")
-}
-
-fn add_details(entry: &mut SharedEntry, details: Option<&DetailsOfOne>) {
-    let Some(DetailsOfOne { result, errors }) = details else { return };
-    match result {
-        Some(Details { md5hash, size_bytes, sha256, exists: true }) => {
-            entry.kind = EntryKind::File;
-            entry.size_bytes = entry.size_bytes.or(*size_bytes);
-            entry.md5.clone_from(md5hash);
-            entry.sha256.clone_from(sha256);
-        }
-        // In a list of names it is no file: a directory, or a link to what is not served.
-        _ if matches!(entry.kind, EntryKind::Unknown) => {}
-        _ => entry.error = (!errors.is_empty()).then(|| errors.join("; ")),
-    }
 }
