@@ -112,6 +112,9 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["files", "get", "a"], 2, "'a' is no file URL", Some("write nf://PATH")),
             (&["files", "get", "nf://"], 2, "names no file", Some("nf://PATH")),
             (&["files", "ls", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
+            (&["files", "get", "nf://a/x", "nf://b/x"], 2, "would both become 'x'", Some("one after the other")),
+            (&["files", "stat", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
+            (&["completion", "tcsh"], 2, "invalid value 'tcsh'", Some("'zsh'")),
             (&["jobs", ""], 2, "job id is empty", Some("norfab jobs")),
             (&["jobs", "--offline", "prune"], 2, "do not go with 'prune'", None),
             (&["jobs", "--last", "5", "export"], 2, "do not go with 'prune'", None),
@@ -209,6 +212,8 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["mmi", "nope", "get_status"], 1, "the broker has no service 'nope'", Some("mmi.service.broker")),
             (&["mmi", "mmi.service.broker", "nope"], 1, "nope", Some("show_workers")),
             (&["files", "get", "nf://nope"], 1, "nf://nope", Some("norfab files ls nf://")),
+            (&["files", "ls", "nf://nope"], 1, "nf://nope", Some("norfab files ls nf://")),
+            (&["files", "tree", "-w", "ghost"], 1, "has no worker ghost that", Some("norfab workers")),
             (
                 &["mmi", "mmi.service.broker", "get_logs", "lst:=2"],
                 1,
