@@ -88,6 +88,8 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
     command.env("TMPDIR", lab.path("inventory.yaml"));
     check(&["demo"], &Role::spawn(command).end(), 1, "inventory.yaml", None);
     commands.push("demo");
+    // It only fails where it is called wrongly.
+    commands.push("completion");
     check_all(
         &lab,
         &[
@@ -113,6 +115,7 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["files", "get", "nf://"], 2, "names no file", Some("nf://PATH")),
             (&["files", "ls", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
             (&["files", "get", "nf://a/x", "nf://b/x"], 2, "would both become 'x'", Some("one after the other")),
+            (&["files", "ls", "-w", ""], 2, "--workers names nobody", Some("any, all")),
             (&["files", "stat", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
             (&["completion", "tcsh"], 2, "invalid value 'tcsh'", Some("'zsh'")),
             (&["jobs", ""], 2, "job id is empty", Some("norfab jobs")),

@@ -14,8 +14,9 @@ use crate::printer::{self, printable};
 
 pub async fn run(global: &Global, words: LsArgs) -> Result<Code, Failure> {
     let url = checked(&words.url)?;
+    let asking = asking(&words.asked)?;
     let connected = Connected::to_ask(global).await?;
-    let answered = told(&connected.client, url, words.long, &asking(&words.asked)).await;
+    let answered = told(&connected.client, url, words.long, &asking).await;
     connected.client.stop().await;
     let answered = answered?;
     let having = with_something(&answered, &words.asked, url)?;

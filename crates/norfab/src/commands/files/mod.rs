@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use norfab_fabric::client::files::{Answered, Asking, GRACE};
 use norfab_protocol::Identity;
-use norfab_protocol::target::Target;
 
+use super::run::target_of;
 use super::{found_nobody, nobody_of, pattern_hint};
 use crate::args::{AskedArgs, FilesCommand, Global};
 use crate::exit::{Code, Failure};
@@ -41,8 +41,9 @@ fn checked(url: &str) -> Result<&str, Failure> {
     }
 }
 
-fn asking(words: &AskedArgs) -> Asking {
-    Asking { target: Target::from_words(&words.workers), timeout: words.timeout, grace: GRACE }
+/// Errors: nobody is meant.
+fn asking(words: &AskedArgs) -> Result<Asking, Failure> {
+    Ok(Asking { target: target_of(&words.workers)?, timeout: words.timeout, grace: GRACE })
 }
 
 /// Where a file is not.

@@ -65,8 +65,9 @@ pub async fn run(global: &Global, words: StatArgs) -> Result<Code, Failure> {
             urls.push(url);
         }
     }
+    let asking = asking(&words.asked)?;
     let connected = Connected::to_ask(global).await?;
-    let answered = connected.client.stat_shared(&urls, !words.no_hash, &asking(&words.asked)).await;
+    let answered = connected.client.stat_shared(&urls, !words.no_hash, &asking).await;
     connected.client.stop().await;
     let answered = answered.map_err(Failure::failed)?;
     let told = with_something(&answered, &words.asked, &urls.join(" "))?;

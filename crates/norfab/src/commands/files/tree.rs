@@ -14,9 +14,10 @@ use crate::printer::{self, printable};
 pub async fn run(global: &Global, words: TreeArgs) -> Result<Code, Failure> {
     let url = checked(&words.url)?;
     let levels = words.depth.map_or(usize::MAX, |depth| depth as usize);
+    let asking = asking(&words.asked)?;
     let connected = Connected::to_ask(global).await?;
     // Workers of Python NorFab tell what is a directory only where they tell of more than one level.
-    let answered = connected.client.list_shared(url, levels, false, &asking(&words.asked)).await;
+    let answered = connected.client.list_shared(url, levels, false, &asking).await;
     connected.client.stop().await;
     let answered = answered.map_err(Failure::failed)?;
     let having = with_something(&answered, &words.asked, url)?;
