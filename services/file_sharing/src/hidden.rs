@@ -33,6 +33,10 @@ impl Hidden {
 
     /// Whether nothing of this name is listed, described, sent or taken.
     pub(crate) fn is(&self, name: &[u8]) -> bool {
+        // Most names: all that is hidden begins with a dot or has an underscore, in every form of its name that is plain ASCII.
+        if name.is_ascii() && name.first() != Some(&b'.') && !name.contains(&b'_') {
+            return false;
+        }
         let folded = fold(&String::from_utf8_lossy(name));
         if is_never_served_folded(&folded) {
             return true;
