@@ -56,6 +56,14 @@ impl SystemClock {
         }
     }
 
+    /// Local time for listings: `2026-11-30 00:33:08`; empty where there is no such time.
+    pub fn local_of(unix: i64) -> String {
+        match jiff::Timestamp::from_second(unix) {
+            Ok(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
+            Err(_) => String::new(),
+        }
+    }
+
     /// Reads local time as Python peers write it down, `Mon Nov 30 00:33:08 2026` or `2026-11-30 00:35:35`; `None` for anything
     /// else.
     pub fn unix_of_local(text: &str) -> Option<f64> {
@@ -106,12 +114,14 @@ mod tests {
         let utc = norfab_service::Clock::utc(&SystemClock);
         assert_eq!(utc.len(), "2026-11-30T01:23:53.283543+00:00".len(), "{utc}");
         assert_eq!(SystemClock::ctime_of(f64::MAX), "");
+        assert_eq!(SystemClock::local_of(i64::MAX), "");
     }
 
     #[test]
     fn times_that_were_written_down_are_read_back() {
         for unix in [0.0, 1_796_038_331.0, 1_785_628_801.0] {
             assert_eq!(SystemClock::unix_of_local(&SystemClock::ctime_of(unix)), Some(unix));
+            assert_eq!(SystemClock::unix_of_local(&SystemClock::local_of(unix as i64)), Some(unix));
         }
         let both = ["Tue Dec  1 09:05:07 2026", "2026-12-01 09:05:07"].map(SystemClock::unix_of_local);
         assert!(both[0].is_some() && both[0] == both[1], "{both:?}");

@@ -1,11 +1,15 @@
 //! What is typed.
 
+mod files;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+pub use files::{AskedArgs, CompleteArgs, GetArgs, LsArgs, StatArgs, TreeArgs};
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -42,7 +46,7 @@ impl Args {
     }
 
     /// The command line, with help that lists no options of a fabric where a command does not look at one.
-    fn shown() -> clap::Command {
+    pub fn shown() -> clap::Command {
         let command = Self::command();
         let unused = |option: &&clap::Arg| OF_A_FABRIC.contains(&option.get_id().as_str());
         let hidden: Vec<clap::Arg> =
@@ -51,7 +55,7 @@ impl Args {
             let hidden = hidden.clone();
             command.mut_subcommand(name, |subcommand| subcommand.args(hidden))
         };
-        own("demo", own("init", command))
+        own("completion", own("demo", own("init", command)))
     }
 }
 
@@ -106,7 +110,7 @@ const BROKER_KEY_VARIABLE: &str = "NORFAB_BROKER_KEY";
 const NAME_VARIABLE: &str = "NORFAB_NAME";
 
 /// Options that say which fabric and who in it.
-const OF_A_FABRIC: [&str; 5] = ["inventory", "base_dir", "endpoint", "broker_key", "name"];
+pub const OF_A_FABRIC: [&str; 5] = ["inventory", "base_dir", "endpoint", "broker_key", "name"];
 
 /// What `norfab -h` says about the end.
 const EXIT_CODES: &str = "\
@@ -208,7 +212,6 @@ pub enum Command {
         timeout: Duration,
     },
     /// Files that workers share
-    #[command(after_help = "Which files there are: norfab run filesharing list_files url=nf://")]
     Files {
         /// What to do with them
         #[command(subcommand)]
@@ -262,6 +265,15 @@ pub enum Command {
     },
     /// Show a whole fabric at work; needs no preparation and leaves nothing
     Demo,
+    /// Print a script with which a shell completes words, remote paths too
+    Completion {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// What that script asks.
+    #[command(name = "__complete", hide = true)]
+    Complete(CompleteArgs),
 }
 
 /// A job.
@@ -392,23 +404,26 @@ pub enum ExportFormat {
 /// What to do with files.
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
-    /// Fetch a file
-    Get {
-        /// nf://PATH
-        url: String,
-        /// Where to; its own name in the current folder unless given, '-' for standard output
-        dest: Option<PathBuf>,
-        /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
-        #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
-        timeout: Duration,
-    },
-    /// Says how files are listed: many come to it first.
-    #[command(hide = true, alias = "ls")]
-    List {
-        /// What was to be listed
-        #[arg(default_value = "nf://")]
-        url: String,
-    },
+    /// Fetch files
+    Get(GetArgs),
+    /// List what is in a directory
+    #[command(alias = "list")]
+    Ls(LsArgs),
+    /// Show a directory with all that is in it
+    Tree(TreeArgs),
+    /// Show sizes, times, permissions and hashes of files, and which workers have them
+    Stat(StatArgs),
+}
+
+/// Whose command line is completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// Bash.
+    Bash,
+    /// Zsh.
+    Zsh,
+    /// Fish.
+    Fish,
 }
 
 /// How to show events.

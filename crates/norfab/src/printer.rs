@@ -1,5 +1,6 @@
 //! Standard output carries data, standard error everything else.
 
+mod bar;
 mod document;
 
 use std::borrow::Cow;
@@ -13,13 +14,23 @@ use norfab_protocol::client::{JobState, Lost};
 use norfab_protocol::{Identity, ResultView};
 use serde_json::Value;
 
+use bar::beside;
+pub use bar::{LogOutput, stand_below};
 use document::Document;
 
 use crate::exit::Failure;
 
 /// One line of output. A reader that has gone away (`| head`) is no error; any other is kept for [`take_output_error`].
 pub fn line(text: &str) {
-    keep_error(write_line(&mut std::io::stdout().lock(), text));
+    keep_error(beside(|| write_line(&mut std::io::stdout().lock(), text)));
+}
+
+/// Many lines of output. Nothing more is made once the reader has gone away.
+pub fn lines(lines: impl IntoIterator<Item = String>) {
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let written =
+        lines.into_iter().try_for_each(|line| out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")));
+    keep_error(written.and_then(|()| out.flush()));
 }
 
 fn keep_error(written: std::io::Result<()>) {
@@ -48,7 +59,7 @@ pub fn take_output_error() -> Option<String> {
 pub fn remark(text: &str) {
     let lines: Vec<_> = text.split('\n').map(printable).collect();
     // Nobody is left to tell if that cannot be written.
-    write_line(&mut std::io::stderr().lock(), &lines.join("\n")).ok();
+    beside(|| write_line(&mut std::io::stderr().lock(), &lines.join("\n"))).ok();
 }
 
 /// What the command line should have been, on standard error, with what colours it.
@@ -60,7 +71,7 @@ pub fn usage(text: &str) {
 /// A document on one line of standard error.
 pub fn json_remark(value: &Value) {
     // As for a remark.
-    write_line(&mut std::io::stderr().lock(), &plain_json(value.to_string())).ok();
+    beside(|| write_line(&mut std::io::stderr().lock(), &plain_json(value.to_string()))).ok();
 }
 
 /// What went wrong, on standard error.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time;
 
-use crate::digest::{self, FileKey, HashError, Md5Hash, SETTLE};
+use crate::digest::{self, FileKey, HashError, Hashes, SETTLE};
 use crate::error::Refusal;
 use crate::share::Share;
 
@@ -27,6 +27,9 @@ const WORTH_WAITING_BYTES: u64 = 16 * 1024 * 1024;
 struct Input {
     /// URL of a file, nf://path, or a list of them.
     url: Urls,
+    /// Whether to tell the SHA-256, too.
+    #[serde(default)]
+    sha256: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -42,6 +45,8 @@ struct FileDetails {
     md5hash: Option<String>,
     size_bytes: Option<u64>,
     exists: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<String>,
 }
 
 pub(crate) fn task(share: &Arc<Share>) -> Task {
@@ -52,9 +57,10 @@ pub(crate) fn task(share: &Arc<Share>) -> Task {
 }
 
 async fn answer(share: Arc<Share>, context: TaskContext, input: Input) -> Result<TaskOutput, TaskError> {
+    let sha256 = input.sha256;
     let urls = match input.url {
         Urls::One(url) => {
-            let (details, refusal) = told(details(&share, &context, &url).await?);
+            let (details, refusal) = told(details(&share, &context, &url, sha256).await?);
             let output = TaskOutput::new(details);
             return Ok(match refusal {
                 Some(refusal) => output.failed(refusal),
@@ -74,7 +80,7 @@ async fn answer(share: Arc<Share>, context: TaskContext, input: Input) -> Result
     let mut files = Map::new();
     let mut errors = Vec::new();
     for url in urls {
-        let (details, refusal) = told(details(&share, &context, &url).await?);
+        let (details, refusal) = told(details(&share, &context, &url, sha256).await?);
         let mut entry = TaskResult { failed: refusal.is_some(), ..TaskResult::default() };
         entry.errors.extend(refusal.clone());
         errors.extend(refusal);
@@ -93,7 +99,7 @@ fn told(details: Result<FileDetails, Refusal>) -> (FileDetails, Option<String>) 
 }
 
 enum Look {
-    Known(FileKey, Md5Hash),
+    Known(FileKey, Hashes),
     Unknown(FileKey, OwnedFd),
 }
 
@@ -101,20 +107,21 @@ async fn details(
     share: &Arc<Share>,
     context: &TaskContext,
     url: &str,
+    sha256: bool,
 ) -> Result<Result<FileDetails, Refusal>, TaskError> {
     let look = {
         let (share, url) = (Arc::clone(share), url.to_owned());
-        on_blocking_thread(move || look(&share, &url)).await?
+        on_blocking_thread(move || look(&share, &url, sha256)).await?
     };
     let (key, file) = match look {
-        Ok(Look::Known(key, hash)) => return Ok(Ok(complete(&key, &hash))),
+        Ok(Look::Known(key, hashes)) => return Ok(Ok(complete(&key, &hashes))),
         Ok(Look::Unknown(key, file)) => (key, file),
         Err(refusal) => return Ok(Err(refusal)),
     };
     let turn = Arc::clone(&share.hash_turns).acquire_owned().await?;
     // Whoever had the turn before may have read the same file.
-    if let Some(hash) = share.digests.get(&key) {
-        return Ok(Ok(complete(&key, &hash)));
+    if let Some(hashes) = share.digests.get(&key, sha256) {
+        return Ok(Ok(complete(&key, &hashes)));
     }
     let since = share.digests.see(key, context.clock().now());
     let mut seen = context.clock().now();
@@ -126,7 +133,7 @@ async fn details(
     let hashed = {
         let context = context.clone();
         on_blocking_thread(move || {
-            let hashed = digest::hash_file(&file, &key, || context.is_cancelled());
+            let hashed = digest::hash_file(&file, &key, sha256, || context.is_cancelled());
             // The turn is over when the reading is, even if nobody waits any more.
             drop(turn);
             hashed
@@ -135,11 +142,11 @@ async fn details(
     };
     let url = || url.to_owned();
     Ok(match hashed {
-        Ok((hash, same)) => {
+        Ok((hashes, same)) => {
             if same {
-                share.digests.remember(&key, seen, hash);
+                share.digests.remember(&key, seen, hashes);
             }
-            Ok(complete(&key, &hash))
+            Ok(complete(&key, &hashes))
         }
         Err(HashError::Shrunk) => Err(Refusal::Shrunk { url: url() }),
         Err(HashError::Ended) => Err(Refusal::Ended { url: url() }),
@@ -147,7 +154,7 @@ async fn details(
     })
 }
 
-fn look(share: &Share, url: &str) -> Result<Look, Refusal> {
+fn look(share: &Share, url: &str, sha256: bool) -> Result<Look, Refusal> {
     let file = match share.file(url) {
         Ok(file) => file,
         // Clients ask this to learn whether there is such a file: what is no file is none.
@@ -155,12 +162,17 @@ fn look(share: &Share, url: &str) -> Result<Look, Refusal> {
         Err(refusal) => return Err(refusal),
     };
     let key = FileKey::of(&file.stat);
-    Ok(match share.digests.get(&key) {
-        Some(hash) => Look::Known(key, hash),
+    Ok(match share.digests.get(&key, sha256) {
+        Some(hashes) => Look::Known(key, hashes),
         None => Look::Unknown(key, file.handle),
     })
 }
 
-fn complete(key: &FileKey, hash: &Md5Hash) -> FileDetails {
-    FileDetails { md5hash: Some(digest::hexadecimal(hash)), size_bytes: Some(key.size), exists: true }
+fn complete(key: &FileKey, hashes: &Hashes) -> FileDetails {
+    FileDetails {
+        md5hash: Some(digest::hexadecimal(&hashes.md5)),
+        size_bytes: Some(key.size),
+        exists: true,
+        sha256: hashes.sha256.map(|hash| hash.to_string()),
+    }
 }

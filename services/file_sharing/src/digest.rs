@@ -1,4 +1,4 @@
-//! MD5 of files, and what is remembered of it.
+//! Hashes of files, and what is remembered of them.
 //!
 //! A file is known by its place on the disk, its size, and when it and its entry last changed. These times move in
 //! steps: a file that is written twice within one step looks the same. So what was read of a file is believed only if
@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use md5::{Digest, Md5};
+use norfab_files::{ContentHash, Prefix};
 use rustix::fd::AsFd;
 use rustix::fs::{Stat, fstat};
 use rustix::io::{Errno, pread};
@@ -70,10 +71,18 @@ pub(crate) fn hexadecimal(hash: &Md5Hash) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is known of the content of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hashes {
+    pub(crate) md5: Md5Hash,
+    /// Where somebody asked for it: to know both takes twice as long.
+    pub(crate) sha256: Option<ContentHash>,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Known {
     since: Instant,
-    hash: Option<Md5Hash>,
+    hashes: Option<Hashes>,
 }
 
 #[derive(Debug, Default)]
@@ -90,9 +99,10 @@ pub(crate) struct DigestCache {
 }
 
 impl DigestCache {
-    /// The hash, if it is known.
-    pub(crate) fn get(&self, key: &FileKey) -> Option<Md5Hash> {
-        self.lock().known.get(key).and_then(|known| known.hash)
+    /// The hashes, if they are known; with SHA-256, if that is.
+    pub(crate) fn get(&self, key: &FileKey, sha256: bool) -> Option<Hashes> {
+        let hashes = self.lock().known.get(key).and_then(|known| known.hashes);
+        hashes.filter(|hashes| !sha256 || hashes.sha256.is_some())
     }
 
     /// Says that a file looks so now. Gives since when it has.
@@ -106,20 +116,20 @@ impl DigestCache {
         {
             files.known.remove(&oldest);
         }
-        files.known.insert(key, Known { since: now, hash: None });
+        files.known.insert(key, Known { since: now, hashes: None });
         files.order.push_back(key);
         now
     }
 
     /// Remembers what was read of a file, from `began` on, if that can be believed.
-    pub(crate) fn remember(&self, key: &FileKey, began: Instant, hash: Md5Hash) {
+    pub(crate) fn remember(&self, key: &FileKey, began: Instant, hashes: Hashes) {
         if key.is_coarse() {
             return;
         }
         if let Some(known) = self.lock().known.get_mut(key)
             && began.saturating_duration_since(known.since) >= SETTLE
         {
-            known.hash = Some(hash);
+            known.hashes = Some(hashes);
         }
     }
 
@@ -140,13 +150,15 @@ pub(crate) enum HashError {
     Unreadable(Errno),
 }
 
-/// The hash of the first `key.size` bytes, and whether the file looks the same after it was read. Blocks.
+/// The hashes of the first `key.size` bytes, with SHA-256 where that is wanted, and whether the file looks the same after it was read. Blocks.
 pub(crate) fn hash_file(
     file: impl AsFd,
     key: &FileKey,
+    sha256: bool,
     is_cancelled: impl Fn() -> bool,
-) -> Result<(Md5Hash, bool), HashError> {
+) -> Result<(Hashes, bool), HashError> {
     let mut hasher = Md5::new();
+    let mut prefix = sha256.then(Prefix::default);
     let mut buffer = vec![0; READ_BYTES.min(usize::try_from(key.size).unwrap_or(READ_BYTES))];
     let mut position = 0;
     while position < key.size {
@@ -159,6 +171,9 @@ pub(crate) fn hash_file(
             Ok(0) => return Err(HashError::Shrunk),
             Ok(count) => {
                 hasher.update(&buffer[..count]);
+                if let Some(prefix) = &mut prefix {
+                    prefix.update(&buffer[..count]);
+                }
                 position += count as u64;
             }
             Err(Errno::INTR) => {}
@@ -166,7 +181,8 @@ pub(crate) fn hash_file(
         }
     }
     let stat = fstat(&file).map_err(HashError::Unreadable)?;
-    Ok((hasher.finalize().into(), FileKey::of(&stat) == *key))
+    let hashes = Hashes { md5: hasher.finalize().into(), sha256: prefix.map(|prefix| prefix.hash()) };
+    Ok((hashes, FileKey::of(&stat) == *key))
 }
 
 #[cfg(test)]
@@ -180,19 +196,26 @@ mod tests {
         FileKey { device: 1, inode, size: 3, modified: (7, 0), changed: (7, 1) }
     }
 
+    fn hashes(byte: u8) -> Hashes {
+        Hashes { md5: [byte; 16], sha256: None }
+    }
+
     #[test]
     fn a_hash_is_remembered_once_the_file_has_looked_the_same_for_a_while() {
         let cache = DigestCache::default();
         let start = Instant::now();
         assert_eq!(cache.see(key(1), start), start);
-        cache.remember(&key(1), start, [1; 16]);
-        assert_eq!(cache.get(&key(1)), None);
+        cache.remember(&key(1), start, hashes(1));
+        assert_eq!(cache.get(&key(1), false), None);
         let later = start + SETTLE;
         assert_eq!(cache.see(key(1), later), start);
-        cache.remember(&key(1), later, [2; 16]);
-        assert_eq!(cache.get(&key(1)), Some([2; 16]));
-        assert_eq!(cache.get(&FileKey { size: 4, ..key(1) }), None);
-        assert_eq!(cache.get(&FileKey { changed: (7, 2), ..key(1) }), None);
+        cache.remember(&key(1), later, hashes(2));
+        assert_eq!(cache.get(&key(1), false), Some(hashes(2)));
+        assert_eq!(cache.get(&key(1), true), None, "nobody asked for SHA-256");
+        cache.remember(&key(1), later, Hashes { sha256: Some(ContentHash([3; 32])), ..hashes(2) });
+        assert!(cache.get(&key(1), true).is_some());
+        assert_eq!(cache.get(&FileKey { size: 4, ..key(1) }, false), None);
+        assert_eq!(cache.get(&FileKey { changed: (7, 2), ..key(1) }, false), None);
     }
 
     #[test]
@@ -201,8 +224,8 @@ mod tests {
         let coarse = FileKey { changed: (7, 0), ..key(1) };
         let start = Instant::now();
         cache.see(coarse, start);
-        cache.remember(&coarse, start + SETTLE, [1; 16]);
-        assert_eq!(cache.get(&coarse), None);
+        cache.remember(&coarse, start + SETTLE, hashes(1));
+        assert_eq!(cache.get(&coarse, false), None);
     }
 
     #[test]
@@ -211,10 +234,10 @@ mod tests {
         let start = Instant::now();
         for inode in 0..=FILES_MAX as u64 {
             cache.see(key(inode), start);
-            cache.remember(&key(inode), start + SETTLE, [1; 16]);
+            cache.remember(&key(inode), start + SETTLE, hashes(1));
         }
-        assert_eq!(cache.get(&key(0)), None);
-        assert!(cache.get(&key(1)).is_some() && cache.get(&key(FILES_MAX as u64)).is_some());
+        assert_eq!(cache.get(&key(0), false), None);
+        assert!(cache.get(&key(1), false).is_some() && cache.get(&key(FILES_MAX as u64), false).is_some());
         assert_eq!(cache.lock().known.len(), FILES_MAX);
     }
 
@@ -224,13 +247,15 @@ mod tests {
         file.write_all(b"alpha\n").expect("written");
         let known = |file: &File| FileKey::of(&fstat(file).expect("there"));
         let before = known(&file);
-        let (hash, same) = hash_file(&file, &before, || false).expect("read");
-        assert_eq!((hexadecimal(&hash).as_str(), same), ("9f9f90dbe3e5ee1218c86b8839db1995", true));
+        let (hashes, same) = hash_file(&file, &before, true, || false).expect("read");
+        assert_eq!((hexadecimal(&hashes.md5).as_str(), same), ("9f9f90dbe3e5ee1218c86b8839db1995", true));
+        let sha256 = "b6a98d9ce9a2d9149288fa3df42d377c3e42737afdcdaf714e33c0a100b51060";
+        assert_eq!(hashes.sha256.map(|hash| hash.to_string()).as_deref(), Some(sha256));
         file.write_all(b"more").expect("written");
-        let (hash, same) = hash_file(&file, &before, || false).expect("read");
-        assert_eq!((hexadecimal(&hash).as_str(), same), ("9f9f90dbe3e5ee1218c86b8839db1995", false));
+        let (hashes, same) = hash_file(&file, &before, false, || false).expect("read");
+        assert_eq!((hexadecimal(&hashes.md5).as_str(), same), ("9f9f90dbe3e5ee1218c86b8839db1995", false));
         file.set_len(3).expect("cut");
-        assert_eq!(hash_file(&file, &before, || false), Err(HashError::Shrunk));
-        assert_eq!(hash_file(&file, &before, || true), Err(HashError::Ended));
+        assert_eq!(hash_file(&file, &before, false, || false), Err(HashError::Shrunk));
+        assert_eq!(hash_file(&file, &before, false, || true), Err(HashError::Ended));
     }
 }

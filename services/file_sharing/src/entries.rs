@@ -27,6 +27,9 @@ struct Input {
     /// Whether to tell what is in the directories in it, too.
     #[serde(default)]
     recursive: bool,
+    /// How many levels to tell where it is recursive: 1 is what is in the directory itself.
+    #[serde(default)]
+    depth: Option<usize>,
     /// The path of the last entry of the page before, as it stands there.
     #[serde(default)]
     after: Option<String>,
@@ -87,8 +90,14 @@ fn answer(share: &Share, context: &TaskContext, input: Input) -> Result<TaskOutp
         let text = format!("argument 'limit': expected an integer from 1 to {PAGE_ENTRIES_MAX}, found {limit}");
         return Err(TaskError::new(text));
     }
+    let depth = match (input.recursive, input.depth) {
+        (_, Some(0)) => return Err(TaskError::new("argument 'depth': expected an integer from 1 on, found 0")),
+        (true, Some(depth)) => depth,
+        (true, None) => usize::MAX,
+        (false, _) => 1,
+    };
     let after: Vec<&str> = input.after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
-    Ok(match page(share, &input.url, input.recursive, &after, limit, &|| context.is_cancelled()) {
+    Ok(match page(share, &input.url, depth, &after, limit, &|| context.is_cancelled()) {
         Ok(page) => {
             let (unspeakable, unreadable) = (page.unspeakable, page.unreadable);
             let mut output = TaskOutput::new(page);
@@ -118,7 +127,7 @@ struct Level {
 fn page(
     share: &Share,
     url: &str,
-    recursive: bool,
+    levels_max: usize,
     after: &[&str],
     limit: usize,
     is_cancelled: &dyn Fn() -> bool,
@@ -156,7 +165,7 @@ fn page(
                 page.entries.push(entry);
             }
         }
-        if kind != FileType::Directory || !recursive || is_internal(&name) {
+        if kind != FileType::Directory || levels.len() >= levels_max || is_internal(&name) {
             continue;
         }
         if levels.len() > WALK_DEPTH_MAX {
@@ -250,12 +259,12 @@ mod tests {
     }
 
     /// All pages of so many entries, as `path:kind`.
-    fn all(share: &Share, url: &str, recursive: bool, limit: usize) -> Vec<String> {
+    fn all(share: &Share, url: &str, levels_max: usize, limit: usize) -> Vec<String> {
         let mut told = Vec::new();
         let mut after: Option<String> = None;
         loop {
             let names: Vec<&str> = after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
-            let page = page(share, url, recursive, &names, limit, &|| false).expect("a page");
+            let page = page(share, url, levels_max, &names, limit, &|| false).expect("a page");
             assert!(page.entries.len() <= limit);
             told.extend(page.entries.iter().map(|entry| format!("{}:{:?}", entry.path, entry.kind)));
             match page.next {
@@ -269,7 +278,7 @@ mod tests {
     fn pages_of_any_size_tell_the_same_in_the_same_order() {
         let (base, share) = share(&["b", "a/2", "a/1/x", "a/1/y", "c/z", "a.txt", "e/__pycache__/f"]);
         fs::create_dir(base.path().join("d")).expect("made");
-        let whole = all(&share, "nf://", true, 100);
+        let whole = all(&share, "nf://", usize::MAX, 100);
         let expected = [
             "a:Directory",
             "a/1:Directory",
@@ -286,21 +295,26 @@ mod tests {
         ];
         assert_eq!(whole, expected);
         for limit in 1..=whole.len() {
-            assert_eq!(all(&share, "nf://", true, limit), whole, "pages of {limit}");
+            assert_eq!(all(&share, "nf://", usize::MAX, limit), whole, "pages of {limit}");
         }
-        assert_eq!(all(&share, "nf://a", false, 1), ["1:Directory", "2:File"]);
-        assert_eq!(all(&share, "nf://a", true, 2), ["1:Directory", "1/x:File", "1/y:File", "2:File"]);
+        assert_eq!(all(&share, "nf://a", 1, 1), ["1:Directory", "2:File"]);
+        let two_levels = |path: &&&str| path.matches('/').count() < 2;
+        assert_eq!(all(&share, "nf://", 2, 3), expected.iter().filter(two_levels).copied().collect::<Vec<_>>());
+        assert_eq!(all(&share, "nf://a", usize::MAX, 2), ["1:Directory", "1/x:File", "1/y:File", "2:File"]);
     }
 
     #[test]
     fn a_page_goes_on_where_the_last_one_ended_although_that_is_gone() {
         let (base, share) = share(&["a/1", "a/2", "b", "c"]);
-        let first = page(&share, "nf://", true, &[], 2, &|| false).expect("a page");
+        let first = page(&share, "nf://", usize::MAX, &[], 2, &|| false).expect("a page");
         assert_eq!(first.next.as_deref(), Some("a/1"));
         fs::remove_file(base.path().join("a/1")).expect("removed");
-        assert_eq!(page(&share, "nf://", true, &["a", "1"], 9, &|| false).expect("a page").entries[0].path, "a/2");
+        assert_eq!(
+            page(&share, "nf://", usize::MAX, &["a", "1"], 9, &|| false).expect("a page").entries[0].path,
+            "a/2"
+        );
         fs::remove_dir_all(base.path().join("a")).expect("removed");
-        let rest = page(&share, "nf://", true, &["a", "1"], 9, &|| false).expect("a page");
+        let rest = page(&share, "nf://", usize::MAX, &["a", "1"], 9, &|| false).expect("a page");
         assert_eq!(rest.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["b", "c"]);
     }
 
@@ -310,10 +324,10 @@ mod tests {
         for (name, target) in [("file", "d/f"), ("directory", "d"), ("out", "/etc/passwd"), ("broken", "x")] {
             symlink(target, base.path().join(name)).expect("linked");
         }
-        let told = all(&share, "nf://", true, 100);
+        let told = all(&share, "nf://", usize::MAX, 100);
         let expected = ["broken:Link", "d:Directory", "d/f:File", "directory:Link", "file:File", "out:Link"];
         assert_eq!(told, expected);
-        let page = page(&share, "nf://", true, &[], 9, &|| false).expect("a page");
+        let page = page(&share, "nf://", usize::MAX, &[], 9, &|| false).expect("a page");
         let sizes: Vec<_> = page.entries.iter().map(|entry| entry.size_bytes).collect();
         assert_eq!(sizes, [None, None, Some(3), None, Some(3), None]);
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
 use crate::hidden::Hidden;
@@ -112,6 +112,9 @@ impl Folder {
         if names.iter().any(|name| name == "..") {
             return Ok(None);
         }
+        if names.iter().any(|name| may_be_short_form(name.as_bytes())) {
+            return Ok(None);
+        }
         // Without links, the names as written are the real ones.
         if names.iter().any(|name| self.hides(name.as_bytes())) {
             return Err(Dead::Missing);
@@ -164,6 +167,9 @@ impl Folder {
                 return Err(Dead::Missing);
             }
             let here = passed.last().map_or(base.as_fd(), |(handle, _)| handle.as_fd());
+            if may_be_short_form(&name) && !is_listed(here, &name)? {
+                return Err(Dead::Missing);
+            }
             match open_below(here, &name)? {
                 Below::Directory(_) if passed.len() >= STEPS_MAX => return Err(Dead::Missing),
                 Below::Directory(handle) => passed.push((handle, name)),
@@ -230,6 +236,28 @@ impl Folder {
         let below = bases.into_iter().flatten().find_map(|base| target.strip_prefix(base).ok())?;
         Some(below.as_os_str().to_owned().into_vec())
     }
+}
+
+/// Longest name of eight and three characters, with a dot between them.
+const SHORT_FORM_BYTES_MAX: usize = 12;
+
+/// Whether a name may be one that some file systems have beside the one by which a file is known: `GIT~1` is `.git`, too.
+fn may_be_short_form(name: &[u8]) -> bool {
+    let tilde = name.iter().position(|byte| *byte == b'~');
+    name.len() <= SHORT_FORM_BYTES_MAX
+        && tilde.and_then(|at| name.get(at + 1)).is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Whether a name is among those that a directory tells.
+fn is_listed(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
+    // The handle that led here cannot be read from.
+    let readable = openat(directory, c".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    for entry in Dir::new(readable)? {
+        if entry?.file_name().to_bytes() == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What one name leads to.

@@ -1,6 +1,9 @@
 //! Names that are never served, wherever below the shared folder they are: by default that is the whole NorFab folder,
 //! with the broker's secret key, job databases and the environment's passwords in it. And names that begin with a dot, where the
 //! inventory does not list them: what programs and people put out of sight is not meant for others.
+//!
+//! A file system may open a file by another name than it has: in another case, with characters that cannot be seen in it, with a dot or
+//! a blank behind it. All of these names are hidden where one of them is.
 
 use glob::Pattern;
 
@@ -10,8 +13,8 @@ const RUNTIME_FOLDER: &str = "__norfab__";
 /// What git keeps of a working copy: old versions, and credentials in its configuration.
 const GIT_FOLDER: &str = ".git";
 
-/// The end of the names of secret keys.
-const SECRET_KEY_END: &str = ".key_secret";
+/// What the names of secret keys end with, and those of their copies have in them: `broker.key_secret~`.
+const SECRET_KEY_PART: &str = ".key_secret";
 
 /// The start of the names of files with environment variables: `.env`, `.env.local`, `.envrc`.
 const ENVIRONMENT_START: &str = ".env";
@@ -30,26 +33,66 @@ impl Hidden {
 
     /// Whether nothing of this name is listed, described, sent or taken.
     pub(crate) fn is(&self, name: &[u8]) -> bool {
-        if is_never_served(name) {
+        // Most names: all that is hidden begins with a dot or has an underscore, in every form of its name that is plain ASCII.
+        if name.is_ascii() && name.first() != Some(&b'.') && !name.contains(&b'_') {
+            return false;
+        }
+        let folded = fold(&String::from_utf8_lossy(name));
+        if is_never_served_folded(&folded) {
             return true;
         }
-        name.first() == Some(&b'.')
+        folded.starts_with('.')
             && !str::from_utf8(name).is_ok_and(|name| self.dotfiles.iter().any(|pattern| pattern.matches(name)))
     }
 }
 
 /// As [`Hidden::is`], whatever the inventory lists.
 pub(crate) fn is_never_served(name: &[u8]) -> bool {
-    let folded = fold(&String::from_utf8_lossy(name));
+    is_never_served_folded(&fold(&String::from_utf8_lossy(name)))
+}
+
+fn is_never_served_folded(folded: &str) -> bool {
     folded == RUNTIME_FOLDER
         || folded == GIT_FOLDER
-        || folded.ends_with(SECRET_KEY_END)
+        || folded.contains(SECRET_KEY_PART)
         || folded.starts_with(ENVIRONMENT_START)
 }
 
-/// Some file systems open a file by its name in any case. Up and down again also folds letters such as the long s.
+/// The name that stands for all by which some file system opens the same file. Up and down again also folds letters such as the long s;
+/// what is behind a colon is a stream of the file.
 fn fold(name: &str) -> String {
-    name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    let seen = name.chars().filter(|character| !is_ignorable(*character));
+    let folded: String = seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
+    let file = folded.split(':').next().unwrap_or_default();
+    match file.trim_end_matches(['.', ' ']) {
+        // Nothing but dots and blanks.
+        "" => folded,
+        trimmed => trimmed.to_owned(),
+    }
+}
+
+/// Characters that file systems which fold cases leave out of names: Unicode's `Default_Ignorable_Code_Point`.
+fn is_ignorable(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 #[cfg(test)]
@@ -70,6 +113,30 @@ mod tests {
         for name in hidden.into_iter().chain(environments) {
             assert!(Hidden::but(vec![Pattern::new("*").expect("a pattern")]).is(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn names_by_which_some_file_system_opens_what_is_hidden_are_hidden() {
+        let names = [
+            "__norfab__.",
+            "__norfab__ ",
+            "__norfab__. .",
+            "__nor\u{200c}fab__",
+            "\u{feff}__norfab__",
+            "__norfab__::$INDEX_ALLOCATION",
+            ".git:x",
+            ".g\u{ad}it",
+            "\u{200b}.env",
+            "b.key_secret~",
+            "b.key_secret.bak",
+            "b.key_secret::$DATA",
+            "b.key_\u{2060}secret",
+        ];
+        for name in names {
+            assert!(is_never_served(name.as_bytes()), "{name:?}");
+        }
+        assert!(Hidden::default().is("\u{200b}.vimrc".as_bytes()));
+        assert!(!Hidden::default().is("caf\u{e9}: \u{200d}.".as_bytes()) && !Hidden::default().is(b" "));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod broker_key;
 mod cancel;
+mod complete;
+mod completion;
 mod demo;
 mod files;
 mod health;
@@ -45,6 +47,7 @@ pub async fn dispatch(args: Args) -> Code {
         }
         Command::Run(words) => run::run(&global, words).await,
         Command::Demo => demo::run(&global).await,
+        Command::Complete(words) => complete::run(words).await,
         command => until_signalled(once(&global, command)).await,
     };
     let code = done.unwrap_or_else(|failure| {
@@ -68,9 +71,12 @@ pub async fn dispatch(args: Args) -> Code {
 /// What ends by itself.
 async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
     match command {
-        Command::Up | Command::Broker | Command::Worker { .. } | Command::Run(_) | Command::Demo => {
-            unreachable!("these look after signals themselves")
-        }
+        Command::Up
+        | Command::Broker
+        | Command::Worker { .. }
+        | Command::Run(_)
+        | Command::Demo
+        | Command::Complete(_) => unreachable!("these look after signals themselves"),
         Command::Init { dir, force } => init::run(global, &dir, force),
         Command::Mmi { service, task, arguments, timeout } => {
             mmi::run(global, &service, &task, &arguments, timeout).await
@@ -84,6 +90,7 @@ async fn once(global: &Global, command: Command) -> Result<Code, Failure> {
             tasks::run(global, &service, task.as_deref(), &worker, wait_for_workers).await
         }
         Command::Inventory { worker, remote } => inventory::run(global, worker.as_deref(), remote).await,
+        Command::Completion { shell } => completion::run(shell),
         Command::BrokerKey { create } => broker_key::run(global, create),
     }
 }
@@ -122,6 +129,17 @@ impl Connected {
         Self::at(Site::load(global)?, global).await
     }
 
+    /// As [`Connected::new`], for questions: its jobs are kept nowhere.
+    async fn to_ask(global: &Global) -> Result<Self, Failure> {
+        let started =
+            Self::started_with(Site::load(global)?, global, |site, slot| site.start_asking_client(&slot.name))?;
+        if let Err(failure) = connected(&started.client, &started.site).await {
+            started.client.stop().await;
+            return Err(failure);
+        }
+        Ok(started)
+    }
+
     /// As [`Connected::new`], where the inventory was loaded before.
     async fn at(site: Site, global: &Global) -> Result<Self, Failure> {
         let started = Self::started(site, global)?;
@@ -133,10 +151,18 @@ impl Connected {
     }
 
     /// A client that may not be connected yet.
-    fn started(mut site: Site, global: &Global) -> Result<Self, Failure> {
+    fn started(site: Site, global: &Global) -> Result<Self, Failure> {
+        Self::started_with(site, global, Site::start_client)
+    }
+
+    fn started_with(
+        mut site: Site,
+        global: &Global,
+        start: impl FnOnce(&Site, &ClientSlot) -> Result<ClientHandle, Failure>,
+    ) -> Result<Self, Failure> {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
-        let client = site.start_client(&slot)?;
+        let client = start(&site, &slot)?;
         Ok(Self { client, site, _slot: slot, _logs: logs })
     }
 }

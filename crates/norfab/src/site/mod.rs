@@ -291,7 +291,7 @@ impl Site {
             settings,
             role,
             name: name.to_owned(),
-            terminal: Some(norfab_logs::Terminal::stderr()),
+            terminal: Some(norfab_logs::Terminal::new(Box::new(printer::LogOutput), norfab_logs::is_coloured())),
             wall_clock: norfab_fabric::SystemClock::wall,
         })
         .map_err(Failure::failed)?;

@@ -88,6 +88,8 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
     command.env("TMPDIR", lab.path("inventory.yaml"));
     check(&["demo"], &Role::spawn(command).end(), 1, "inventory.yaml", None);
     commands.push("demo");
+    // It only fails where it is called wrongly.
+    commands.push("completion");
     check_all(
         &lab,
         &[
@@ -111,7 +113,11 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             (&["mmi", "mmi.service.broker", "t", "word"], 2, "argument 'word'", Some("key=text")),
             (&["files", "get", "a"], 2, "'a' is no file URL", Some("write nf://PATH")),
             (&["files", "get", "nf://"], 2, "names no file", Some("nf://PATH")),
-            (&["files", "list"], 2, "files are listed by their service", Some("list_files")),
+            (&["files", "ls", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
+            (&["files", "get", "nf://a/x", "nf://b/x"], 2, "would both become 'x'", Some("one after the other")),
+            (&["files", "ls", "-w", ""], 2, "--workers names nobody", Some("any, all")),
+            (&["files", "stat", "x"], 2, "'x' is no file URL", Some("write nf://PATH")),
+            (&["completion", "tcsh"], 2, "invalid value 'tcsh'", Some("'zsh'")),
             (&["jobs", ""], 2, "job id is empty", Some("norfab jobs")),
             (&["jobs", "--offline", "prune"], 2, "do not go with 'prune'", None),
             (&["jobs", "--last", "5", "export"], 2, "do not go with 'prune'", None),
@@ -208,7 +214,9 @@ fn each_failure_of_each_command_is_one_document_with_error_hint_and_exit_code() 
             ),
             (&["mmi", "nope", "get_status"], 1, "the broker has no service 'nope'", Some("mmi.service.broker")),
             (&["mmi", "mmi.service.broker", "nope"], 1, "nope", Some("show_workers")),
-            (&["files", "get", "nf://nope"], 1, "nf://nope", Some("list_files")),
+            (&["files", "get", "nf://nope"], 1, "nf://nope", Some("norfab files ls nf://")),
+            (&["files", "ls", "nf://nope"], 1, "nf://nope", Some("norfab files ls nf://")),
+            (&["files", "tree", "-w", "ghost"], 1, "has no worker ghost that", Some("norfab workers")),
             (
                 &["mmi", "mmi.service.broker", "get_logs", "lst:=2"],
                 1,

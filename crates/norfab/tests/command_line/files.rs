@@ -76,8 +76,8 @@ fn a_file_that_is_not_there_leaves_nothing_behind() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
         ended.stderr
     };
-    assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found: 'norfab run filesharing list_files url=nf://' lists files and folders there");
-    assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path: 'norfab run filesharing list_files url=nf://' lists files and folders there");
+    assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found: 'norfab files ls nf://' lists files and folders there");
+    assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path: 'norfab files ls nf://' lists files and folders there");
     assert_snapshot!(of("http://a/b", 2), @"error: 'http://a/b' is no file URL: write nf://PATH");
     assert_snapshot!(of("nf://folder/", 2), @"error: 'nf://folder/' names no file: write nf://PATH/TO/FILE");
     assert_snapshot!(of("nf://..", 2), @"error: 'nf://..' names no file: write nf://PATH/TO/FILE");
@@ -212,8 +212,57 @@ fn a_full_disk_behind_standard_output_is_named() {
 }
 
 #[test]
-fn whoever_wants_a_list_of_files_is_told_how() {
-    let ended = Lab::empty().run(&["files", "list", "nf://a"]);
-    assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));
-    assert!(ended.stderr.contains("norfab run filesharing list_files url=nf://a"), "{ended:?}");
+fn several_files_go_into_a_folder() {
+    let (lab, _up) = Lab::up();
+    for (name, bytes) in [("d/a.bin", 300_000), ("b.bin", 200_000), ("c.bin", 0)] {
+        lab.write(&format!("shared/{name}"), content(bytes));
+    }
+    let urls = ["nf://d/a.bin", "nf://b.bin", "nf://c.bin"];
+    let get = |options: &[&str]| lab.run(&[&["files", "get"], &urls[..], options].concat());
+    for (options, folder) in [(&["--to", "one/deep"][..], "one/deep"), (&["two/"], "two"), (&[], ".")] {
+        let ended = get(options);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{options:?}: {ended:?}");
+        let mut lines: Vec<_> = ended.stdout.lines().map(|line| line.split(' ').next().unwrap_or_default()).collect();
+        lines.sort_unstable();
+        let name = |name: &str| if folder == "." { name.to_owned() } else { format!("{folder}/{name}") };
+        assert_eq!(lines, ["a.bin", "b.bin", "c.bin"].map(name));
+        assert!(std::fs::read(lab.path(folder).join("a.bin")).expect("it is there") == content(300_000));
+    }
+    let document = get(&["--to", "one/deep", "--json"]).json();
+    let told: Vec<_> = document["files"].as_array().expect("a list").iter().map(|file| &file["url"]).collect();
+    assert_eq!(told, urls);
+}
+
+#[test]
+fn files_that_are_there_come_although_others_are_not() {
+    let (lab, _up) = Lab::up();
+    lab.write("shared/a", "a");
+    let ended = lab.run(&["files", "get", "nf://nope", "nf://a", "--to", "here"]);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(1), "here/a (1 bytes, from filesharing-worker-1)\n"),
+        "{ended:?}"
+    );
+    assert!(ended.stderr.starts_with("error: no file sharing worker has 'nf://nope': "), "{ended:?}");
+    let ended = lab.run(&["files", "get", "nf://nope", "nf://a", "--to", "here", "--json"]);
+    let document = ended.json();
+    assert_eq!(
+        (ended.code, &document["exit_code"], &document["error"]),
+        (Some(1), &1.into(), &"1 of 2 files did not come".into())
+    );
+    assert_eq!((&document["files"][0]["exit_code"], &document["files"][1]["size_bytes"]), (&1.into(), &1.into()));
+}
+
+#[test]
+fn what_cannot_be_meant_of_several_files_is_refused() {
+    let lab = Lab::empty();
+    let of = |arguments: &[&str]| {
+        let ended = lab.run(&[&["files", "get"], arguments].concat());
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{arguments:?}: {ended:?}");
+        ended.stderr
+    };
+    assert_snapshot!(of(&["nf://a/x", "nf://b/x"]), @"error: 'nf://a/x' and 'nf://b/x' would both become 'x': fetch them one after the other, with a name for each");
+    assert_snapshot!(of(&["nf://a", "nf://b", "-"]), @"error: standard output is for one file: name a folder with --to DIR");
+    assert_snapshot!(of(&["nf://a", "b", "c"]), @"error: 'b' is no file URL: write nf://PATH");
+    assert_snapshot!(of(&["a", "--to", "b"]), @"error: 'a' is no file URL: write nf://PATH");
 }

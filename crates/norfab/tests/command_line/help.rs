@@ -32,6 +32,7 @@ fn every_command_has_help_with_its_own_options_first() {
             "inventory",
             "broker-key",
             "demo",
+            "completion",
             "help"
         ]
     );

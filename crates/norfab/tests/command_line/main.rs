@@ -2,6 +2,7 @@
 //! folder of its own, on free ports, and all of it ends with the test.
 
 mod cancel;
+mod completion;
 mod crash;
 mod databases;
 mod demo;
@@ -11,6 +12,8 @@ mod health;
 mod help;
 mod init;
 mod jobs;
+mod listing;
+mod progress;
 mod prompt;
 mod questions;
 mod refusals;

@@ -1,69 +1,9 @@
 //! Questions of tasks: answered beforehand, on a terminal, or not at all.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex};
-
 use insta::assert_snapshot;
-use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{AskingWorker, Ended, Lab, Role, eventually};
-
-/// A command on a terminal of its own: what it shows is read here, what is typed goes there.
-struct OnTerminal {
-    role: Role,
-    keyboard: File,
-    shown: Arc<Mutex<String>>,
-}
-
-impl OnTerminal {
-    fn start(lab: &Lab, arguments: &[&str]) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).expect("granted");
-        unlockpt(&ours).expect("unlocked");
-        let name = ptsname(&ours, Vec::new()).expect("a name");
-        let open = || -> OwnedFd {
-            rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).expect("the terminal opens")
-        };
-        let mut command = lab.command(arguments);
-        command.stdin(Stdio::from(open())).stderr(Stdio::from(open()));
-        let role = Role::spawn(command);
-        let keyboard = File::from(ours);
-        let shown = Arc::new(Mutex::new(String::new()));
-        let (mut screen, kept) = (keyboard.try_clone().expect("a copy"), Arc::clone(&shown));
-        std::thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            // The terminal ends with an error when the last one on it has gone.
-            while let Ok(read @ 1..) = screen.read(&mut chunk) {
-                kept.lock().expect("no panic").push_str(&String::from_utf8_lossy(&chunk[..read]));
-            }
-        });
-        Self { role, keyboard, shown }
-    }
-
-    fn shows(&self, text: &str) {
-        eventually(&format!("{text:?} on the terminal, {:?} so far", self.shown()), || self.shown().contains(text));
-    }
-
-    fn shown(&self) -> String {
-        self.shown.lock().expect("no panic").replace("\r\n", "\n")
-    }
-
-    fn types(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).expect("it is typed");
-    }
-
-    fn end(self) -> (Ended, String) {
-        let shown = Arc::clone(&self.shown);
-        let ended = self.role.end();
-        let shown = shown.lock().expect("no panic").replace("\r\n", "\n");
-        (ended, shown)
-    }
-}
+use crate::support::{AskingWorker, Lab, OnTerminal, eventually};
 
 #[test]
 fn an_answer_that_was_given_beforehand_is_taken() {

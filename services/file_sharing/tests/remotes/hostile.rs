@@ -134,3 +134,73 @@ async fn objects_that_are_missing_or_of_the_wrong_kind_are_an_error() {
     assert!(error.ends_with("stands for no folder"), "{error}");
     assert!(!lab.has("r"));
 }
+
+/// What somebody may ask for of a remote that has a good file, and hidden ones; and links beside its files, which no commit can bring.
+const URLS: [&str; 36] = [
+    "",
+    "git://",
+    "git:///",
+    "git://r",
+    "git://r/",
+    "git:///r/cfg/one.txt",
+    "GIT://r/cfg/one.txt",
+    "git:/r/cfg/one.txt",
+    " git://r/cfg/one.txt",
+    "http://r/cfg/one.txt",
+    "nf://r/cfg/one.txt",
+    "git://./r/cfg/one.txt",
+    "git://../r/cfg/one.txt",
+    "git://R/cfg/one.txt",
+    "git://r:80/cfg/one.txt",
+    "git://user:word@r/cfg/one.txt",
+    "git://r\\cfg\\one.txt",
+    "git://r/../secret.txt",
+    "git://r/..\\secret.txt",
+    "git://r/cfg/../../../secret.txt",
+    "git://r/cfg/../cfg/one.txt",
+    "git://r/%2e%2e/secret.txt",
+    "git://r/\u{ff0e}\u{ff0e}/secret.txt",
+    "git://r//etc/passwd",
+    "git://r/C:\\x",
+    "git://r/cfg",
+    "git://r/cfg/one.txt/x",
+    "git://r/cfg/one.txt\0.png",
+    "git://r/\0",
+    "git://r/.git/config",
+    "git://r/__norfab__",
+    "git://r/.env",
+    "git://r/x.key_secret",
+    "git://r/out/secret.txt",
+    "git://r/link",
+    "git://r/proc/etc/passwd",
+];
+
+#[tokio::test]
+async fn git_urls_lead_to_files_of_their_remote_only() {
+    let lab = Lab::new();
+    for hidden in [".env", "x.key_secret"] {
+        lab.origin.write(hidden, "secret");
+    }
+    lab.origin.push("main");
+    fs::write(lab.base().join("../secret.txt"), "secret").expect("written");
+    let worker = lab.with_url("origin.git");
+    assert_eq!(
+        worker.run("resolve_git_url", json!({"url": "git://r/cfg/one.txt"})).await["result"],
+        "nf://r/cfg/one.txt"
+    );
+    for (name, target) in [("out", "../.."), ("link", "../../secret.txt"), ("proc", "/proc/self/root")] {
+        std::os::unix::fs::symlink(target, lab.base().join("r").join(name)).expect("linked");
+    }
+    for url in URLS {
+        let one = worker.run("resolve_git_url", json!({"url": url})).await;
+        assert_eq!((&one["failed"], &one["result"]), (&json!(true), &Value::Null), "{url:?}: {one}");
+        let error = one["errors"][0].as_str().expect("an error");
+        assert!(error.contains(url) || error.ends_with("is not configured"), "{url:?}: {error}");
+        let many = worker.run("resolve_git_url", json!({"url": [url]})).await;
+        assert_eq!(
+            (&many["result"][url]["result"], &many["errors"][0]),
+            (&Value::Null, &json!(error)),
+            "{url:?}: {many}"
+        );
+    }
+}

@@ -4,6 +4,7 @@ mod command_line;
 mod files;
 mod hostile;
 mod life;
+mod listing;
 mod mixed;
 mod reference;
 mod services;

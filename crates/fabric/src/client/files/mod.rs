@@ -7,12 +7,14 @@
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
 //! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes),
-//! `python` (workers of Python NorFab).
+//! `python` (workers of Python NorFab); `survey` (what each of them has), `names` (of Python's).
 
 mod fetch;
 mod find;
+mod names;
 mod python;
 mod stream;
+mod survey;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +27,9 @@ use super::{JobSpec, SubmitError};
 use crate::queue::QueueError;
 
 pub use find::GRACE;
+pub use names::compare_paths;
 pub use python::{CHUNK_BYTES, PIPELINE};
+pub use survey::{Answered, Asking, ENTRIES_MAX, EntryKind, SharedEntry, URLS_MAX};
 
 /// The service that shares files.
 pub(crate) const SERVICE: &str = "filesharing";

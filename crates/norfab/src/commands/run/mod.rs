@@ -75,17 +75,21 @@ fn not_stored() -> Failure {
     )
 }
 
-async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
-    let target = Target::from_words(&words.workers);
-    if words.workers.split(',').all(|name| name.trim().is_empty()) {
+/// Whom `--workers` means. Errors: nobody, or one word too many.
+pub fn target_of(workers: &str) -> Result<Target, Failure> {
+    if workers.split(',').all(|name| name.trim().is_empty()) {
         return Err(Failure::usage("--workers names nobody").hint(TARGETS));
     }
-    let alone: Vec<&str> =
-        words.workers.split(',').map(str::trim).filter(|name| ["any", "all"].contains(name)).collect();
-    if let ([word, ..], true) = (&alone[..], words.workers.contains(',')) {
-        let text = format!("--workers {}: '{word}' stands alone, it is not combined with names", words.workers);
+    let alone: Vec<&str> = workers.split(',').map(str::trim).filter(|name| ["any", "all"].contains(name)).collect();
+    if let ([word, ..], true) = (&alone[..], workers.contains(',')) {
+        let text = format!("--workers {workers}: '{word}' stands alone, it is not combined with names");
         return Err(Failure::usage(text).hint(TARGETS));
     }
+    Ok(Target::from_words(workers))
+}
+
+async fn run_with(global: &Global, words: RunArgs, voice: Voice) -> Result<Code, Failure> {
+    let target = target_of(&words.workers)?;
     // Known before it is submitted, for whoever sends a signal meanwhile.
     let id = new_job_id();
     let spec = JobSpec {

@@ -3,6 +3,7 @@
 mod asking;
 mod process;
 mod redacted;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,6 +15,7 @@ use serde_json::Value;
 pub use asking::AskingWorker;
 pub use process::{Ended, Role};
 pub use redacted::redacted;
+pub use terminal::OnTerminal;
 
 /// Longest that a test waits for anything. Commands take milliseconds; a machine that builds at the same time does not.
 pub const PATIENCE: Duration = Duration::from_secs(60);
