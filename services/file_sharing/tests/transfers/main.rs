@@ -1,4 +1,7 @@
 //! Transfers between our workers and clients, on ways that lose and change what is sent.
 
 mod fetch;
+mod hostile;
 mod lab;
+mod many;
+mod sync;

@@ -6,13 +6,23 @@
 //!
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
-//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes),
-//! `python` (workers of Python NorFab).
+//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes), `place` (where it
+//! goes), `python` (workers of Python NorFab), `git` (files of git remotes). Many files: `many`, `schedule` (which worker sends which),
+//! `batch` (one transfer of many); `sync`, with `listing` (what is there) and `compare` (what is here).
 
+mod ask;
+mod batch;
+mod compare;
 mod fetch;
 mod find;
+mod git;
+mod listing;
+mod many;
+mod place;
 mod python;
+mod schedule;
 mod stream;
+mod sync;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,7 +35,11 @@ use super::{JobSpec, SubmitError};
 use crate::queue::QueueError;
 
 pub use find::GRACE;
+pub use listing::LISTED_MAX;
+pub use many::FileTarget;
 pub use python::{CHUNK_BYTES, PIPELINE};
+pub use schedule::FilesProgress;
+pub use sync::{SyncOptions, Synced, Unsynced};
 
 /// The service that shares files.
 pub(crate) const SERVICE: &str = "filesharing";
@@ -54,7 +68,7 @@ pub struct Fetched {
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Not a file URL.
-    #[error("'{0}' is no file URL: write nf://PATH")]
+    #[error("'{0}' is no file URL: write nf://PATH or git://REMOTE/PATH")]
     Url(String),
     /// Nobody has it.
     #[error("no file sharing worker has '{url}': {reason}")]
@@ -131,4 +145,9 @@ fn spec(task: &str, target: Target, kwargs: Value, timeout: Duration) -> JobSpec
         timeout,
         waits: false,
     }
+}
+
+/// Errors: it is no URL of a file.
+fn check_url(url: &str) -> Result<(), FetchError> {
+    if url.starts_with("nf://") || git::is_git(url) { Ok(()) } else { Err(FetchError::Url(url.to_owned())) }
 }
