@@ -42,6 +42,8 @@ pub struct Named {
     pub name: String,
     /// What is there.
     pub standing: Standing,
+    /// Seconds since 1970 of its last use.
+    pub used: i64,
 }
 
 impl Tree {
@@ -85,7 +87,12 @@ impl Cursor {
 
     /// Opens a file for reading. Errors: there is none, or a link.
     pub fn file(&mut self, path: &RelativePath) -> io::Result<File> {
-        let (above, name) = path.split();
+        self.file_named(path.as_str())
+    }
+
+    /// As [`Self::file`], of a path that was put together from [`Self::names`].
+    pub fn file_named(&mut self, path: &str) -> io::Result<File> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = File::from(openat(self.folder(above, false)?, name, flags, Mode::empty())?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(format!("'{path}' is no file here"))) }
@@ -127,7 +134,12 @@ impl Cursor {
 
     /// Removes a file or a link, not what that points to. Errors: it is a folder.
     pub fn remove(&mut self, path: &RelativePath) -> io::Result<()> {
-        let (above, name) = path.split();
+        self.remove_name(path.as_str())
+    }
+
+    /// As [`Self::remove`], of a path that was put together from [`Self::names`].
+    pub fn remove_name(&mut self, path: &str) -> io::Result<()> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
         Ok(rustix::fs::unlinkat(self.folder(above, false)?, name, AtFlags::empty())?)
     }
 
@@ -149,9 +161,9 @@ impl Cursor {
             let entry = entry?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             if !matches!(name, "." | "..")
-                && let Some(standing) = standing(folder, name)?
+                && let Some((standing, used)) = look(folder, name)?
             {
-                names.push(Named { name: name.to_owned(), standing });
+                names.push(Named { name: name.to_owned(), standing, used });
             }
         }
         names.sort_by(|one, other| one.name.cmp(&other.name));
@@ -201,6 +213,11 @@ fn down(here: BorrowedFd<'_>, name: &str, makes: bool) -> io::Result<OwnedFd> {
 }
 
 fn standing(folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<Standing>> {
+    Ok(look(folder, name)?.map(|(standing, _)| standing))
+}
+
+/// What is under a name, and when it was used.
+fn look(folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<(Standing, i64)>> {
     let stat = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(None),
@@ -213,12 +230,14 @@ fn standing(folder: BorrowedFd<'_>, name: &str) -> io::Result<Option<Standing>> 
     )]
     let facts =
         Facts { size: stat.st_size as u64, modified: i64::from(stat.st_mtime), mode: u32::from(stat.st_mode) & 0o777 };
-    Ok(Some(match FileType::from_raw_mode(stat.st_mode) {
+    let standing = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Standing::File(facts),
         FileType::Directory => Standing::Folder,
         FileType::Symlink => Standing::Link,
         _ => Standing::Special,
-    }))
+    };
+    #[allow(clippy::useless_conversion, reason = "the type of this field differs between systems")]
+    Ok(Some((standing, i64::from(stat.st_atime))))
 }
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! What is typed.
 
+mod sync;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+pub use sync::{RmCacheArgs, SyncArgs};
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -394,14 +398,26 @@ pub enum ExportFormat {
 pub enum FilesCommand {
     /// Fetch a file
     Get {
-        /// nf://PATH
+        /// nf://PATH, or git://REMOTE/PATH
         url: String,
         /// Where to; its own name in the current folder unless given, '-' for standard output
         dest: Option<PathBuf>,
+        /// Keep it in this client's folder of fetched files, and use the one that is there if it is the same
+        #[arg(long, conflicts_with = "dest")]
+        cache: bool,
+        /// Bytes that folder may have, such as 500M or 2G; the files that were not used for the longest time go
+        #[arg(long, requires = "cache", value_name = "BYTES", value_parser = bytes, default_value_t = norfab_fabric::client::files::CACHE_BYTES_DEFAULT, hide_default_value = true)]
+        cache_limit: u64,
         /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
         #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         timeout: Duration,
     },
+    /// Make a folder here like one that a worker shares
+    Sync(SyncArgs),
+    /// Show the files that 'get --cache' keeps
+    Cache,
+    /// Remove files that 'get --cache' keeps, but not those in use
+    RmCache(RmCacheArgs),
     /// Says how files are listed: many come to it first.
     #[command(hide = true, alias = "ls")]
     List {

@@ -8,10 +8,11 @@
 //!
 //! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes), `place` (where it
 //! goes), `python` (workers of Python NorFab), `git` (files of git remotes). Many files: `many`, `schedule` (which worker sends which),
-//! `batch` (one transfer of many); `sync`, with `listing` (what is there) and `compare` (what is here).
+//! `batch` (one transfer of many); `cache` (files that were fetched before); `sync`, with `listing` (what is there) and `compare` (what is here).
 
 mod ask;
 mod batch;
+mod cache;
 mod compare;
 mod fetch;
 mod find;
@@ -34,6 +35,7 @@ use serde_json::{Map, Value};
 use super::{JobSpec, SubmitError};
 use crate::queue::QueueError;
 
+pub use cache::{CACHE_BYTES_DEFAULT, CacheEntry, CachedFile, Cleared, FileCache};
 pub use find::GRACE;
 pub use listing::LISTED_MAX;
 pub use many::FileTarget;

@@ -1,4 +1,4 @@
-//! `norfab files`: files that workers share.
+//! `norfab files get`: fetches a file.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -6,23 +6,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use norfab_fabric::client::FetchError;
+use norfab_fabric::client::files::FileCache;
 use serde_json::json;
 
-use super::Connected;
-use crate::args::{FilesCommand, Global};
+use super::super::Connected;
+use super::{failure, no_url};
+use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
 
-pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure> {
-    match command {
-        FilesCommand::Get { url, dest, timeout } => get(global, &url, dest, timeout).await,
-        FilesCommand::List { url } => Err(Failure::usage("files are listed by their service")
-            .hint(format!("norfab run filesharing list_files url={url} (or 'walk', for folders in it as well)"))),
-    }
-}
-
-async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
-    let path = url.strip_prefix("nf://").ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
+/// Fetches it to `dest`, or into the cache, with a bound on its bytes.
+pub async fn run(
+    global: &Global,
+    url: &str,
+    dest: Option<PathBuf>,
+    cache: Option<u64>,
+    timeout: Duration,
+) -> Result<Code, Failure> {
+    let path = url.strip_prefix("nf://").or_else(|| url.strip_prefix("git://"));
+    let path = path.ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
     let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
     let name = name
         .ok_or_else(|| Failure::usage(format!("'{url}' names no file")).hint("write nf://PATH/TO/FILE"))?
@@ -40,25 +42,17 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
     };
     let connected = Connected::new(global).await?;
     let mut progress = Progress::new(global, &name);
-    let fetched = connected.client.fetch_file(url, &target, timeout, |bytes, size| progress.show(bytes, size)).await;
+    let tell = |bytes, size| progress.show(bytes, size);
+    let fetched = match cache {
+        None => connected.client.fetch_file(url, &target, timeout, tell).await,
+        Some(bytes_max) => {
+            let cache = FileCache::new(connected.fetched_files()?, bytes_max);
+            connected.client.fetch_cached(url, &cache, timeout, tell).await.map(|cached| cached.fetched)
+        }
+    };
     connected.client.stop().await;
     progress.end();
-    let fetched = fetched.map_err(|error| match &error {
-        // The broker found nobody; its words name no way out.
-        FetchError::NotFound { reason, .. } if reason.contains("failed to target workers") => {
-            Failure::failed("no file sharing worker can be reached")
-                .hint("'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there")
-        }
-        FetchError::NotFound { .. } => {
-            Failure::failed(&error).hint("'norfab run filesharing list_files url=nf://' lists files and folders there")
-        }
-        FetchError::TimedOut { .. } => {
-            Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
-        }
-        FetchError::Url(_) => no_url(&error),
-        FetchError::Write { .. } => Failure::configuration(&error).advised(Some("'-' is standard output")),
-        _ => Failure::failed(&error),
-    })?;
+    let fetched = fetched.map_err(|error| failure(&error))?;
     if to_stdout {
         let mut file = File::open(&target).map_err(Failure::failed)?;
         let mut out = std::io::stdout().lock();
@@ -88,11 +82,6 @@ async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duratio
         printer::line(&format!("{} ({} bytes, {from})", fetched.path.display(), fetched.bytes));
     }
     Ok(Code::Ok)
-}
-
-/// A text that is no file URL.
-fn no_url(error: &FetchError) -> Failure {
-    Failure::usage(error.to_string()).advised(Some("write nf://PATH"))
 }
 
 /// A folder, or what can only be meant as one.
