@@ -1,6 +1,8 @@
 //! Transfers between our workers and clients, on ways that lose and change what is sent.
 
+mod cache;
 mod fetch;
+mod git;
 mod hostile;
 mod lab;
 mod many;
