@@ -206,7 +206,7 @@ fn list(cursor: &mut Cursor) -> io::Result<Vec<CacheEntry>> {
 }
 
 /// The path of a URL as workers read it: slashes at its ends and doubled ones do not count, and a backslash is one.
-fn plain_path(path: &str) -> String {
+pub(super) fn plain_path(path: &str) -> String {
     path.split(['/', '\\']).filter(|name| !matches!(*name, "" | ".")).collect::<Vec<_>>().join("/")
 }
 

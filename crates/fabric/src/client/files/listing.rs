@@ -11,12 +11,16 @@ use serde_json::json;
 
 use super::super::ClientHandle;
 use super::FetchError;
+use super::cache::plain_path;
 
 /// Most entries of a folder that is synchronized: some hundred megabytes here.
 pub const LISTED_MAX: usize = 1_000_000;
 
 /// Files whose hashes are asked for at once. A worker reads them all for its answer.
 const DETAILED_AT_ONCE: usize = 1000;
+
+/// What every URL of a worker's file begins with.
+const SCHEME: &str = "nf://";
 
 /// What a worker has under a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +180,7 @@ impl ClientHandle {
             let goes_on = page.next.is_some() && page.next != after && !page.entries.is_empty();
             let is_last = page.next.is_none();
             after = page.next;
-            listing.left_out += page.unspeakable + page.unreadable;
+            listing.left_out = listing.left_out.saturating_add(page.unspeakable).saturating_add(page.unreadable);
             for Entry { path, kind, size_bytes, modified, mode } in page.entries {
                 let listed = match (kind.as_str(), size_bytes) {
                     ("file", Some(size)) => Listed::File(ListedFile { size, modified, mode, md5: None }),
@@ -210,8 +214,13 @@ impl ClientHandle {
             return Ok(Err((answers.reason(), answers.timed_out)));
         };
         let mut listing = Listing::new(worker.clone(), true);
-        let prefix = url_below(url, "");
-        let below: Vec<String> = urls.iter().filter_map(|of| of.strip_prefix(&prefix)).map(str::to_owned).collect();
+        let folder = plain_path(url.strip_prefix(SCHEME).unwrap_or_default());
+        let below = urls.iter().filter_map(|of| {
+            // 0.21 writes a slash too many.
+            let path = of.strip_prefix(SCHEME)?.trim_start_matches('/').strip_prefix(&folder)?;
+            Some(if folder.is_empty() { path } else { path.strip_prefix('/')? }.to_owned())
+        });
+        let below: Vec<String> = below.collect();
         listing.left_out += (urls.len() - below.len()) as u64;
         let details = self.details(worker, url, &below, deadline).await?;
         for path in below {
@@ -241,19 +250,32 @@ impl ClientHandle {
         for some in paths.chunks(DETAILED_AT_ONCE) {
             let urls: Vec<String> = some.iter().map(|path| url_below(url, path)).collect();
             let answers = self.ask("file_details", json!({ "url": urls }), Target::list([worker]), deadline).await?;
-            let Some((_, result)) = answers.said.first() else { continue };
-            let results: BTreeMap<String, TaskResult> = serde_json::from_str(result.result.get()).unwrap_or_default();
+            let told = answers.said.first().filter(|(_, result)| !result.failed);
+            let results: Option<BTreeMap<String, TaskResult>> =
+                told.and_then(|(_, result)| serde_json::from_str(result.result.get()).ok());
             for (path, url) in some.iter().zip(&urls) {
-                let told = results.get(url).filter(|result| !result.failed);
-                if let Some(Details { md5hash: Some(md5), size_bytes: Some(size) }) =
-                    told.and_then(|result| serde_json::from_str(result.result.get()).ok())
-                {
-                    details.insert(path.clone(), (size, md5));
-                }
+                let detail = match &results {
+                    Some(results) => results.get(url).and_then(detail),
+                    // 0.21 answers for one at a time.
+                    None if answers.timed_out => None,
+                    None => {
+                        let target = Target::list([worker]);
+                        let answers = self.ask("file_details", json!({ "url": url }), target, deadline).await?;
+                        answers.said.first().and_then(|(_, result)| detail(result))
+                    }
+                };
+                details.extend(detail.map(|detail| (path.clone(), detail)));
             }
         }
         Ok(details)
     }
+}
+
+/// Size and MD5 of a file.
+fn detail(result: &TaskResult) -> Option<(u64, String)> {
+    let details = if result.failed { None } else { serde_json::from_str(result.result.get()).ok() };
+    let Details { md5hash, size_bytes } = details?;
+    Some((size_bytes?, md5hash?))
 }
 
 impl Listing {

@@ -114,7 +114,7 @@ impl ClientHandle {
             }
             // What would be fetched.
             _ => {
-                synced.bytes = wanted.iter().map(|file| file.listed.size).sum();
+                synced.bytes = wanted.iter().map(|file| file.listed.size).fold(0, u64::saturating_add);
                 synced.fetched = wanted.into_iter().map(|file| file.path.to_string()).collect();
             }
         }
