@@ -140,9 +140,9 @@ impl ClientHandle {
         };
         let (mut items, mut rest) = (Vec::new(), Vec::new());
         for (at, open) in open.into_iter().enumerate() {
-            match survey.item(at, open) {
-                Ok(item) => items.push(item),
-                Err(open) => rest.push((at, open)),
+            match survey.holders[at].first() {
+                Some((_, size, modified)) => items.push(survey.item(at, open, *size, *modified)),
+                None => rest.push((at, open)),
             }
         }
         let bytes = items.iter().map(|item| item.wish.size).fold(0, u64::saturating_add);
@@ -238,12 +238,11 @@ impl ClientHandle {
 }
 
 impl Survey {
-    /// A file that somebody has. Errors: nobody of ours has it.
-    fn item(&self, at: usize, open: Open) -> Result<Item, Open> {
-        let Some((_, size, modified)) = self.holders[at].first().copied() else { return Err(open) };
+    /// A version of a file that somebody has.
+    fn item(&self, at: usize, open: Open, size: u64, modified: i64) -> Item {
         let Open { index, url, place } = open;
         let (holders, spares) = self.split(at, size, modified);
-        Ok(Item { wish: Wish { index, url, place, size, may_be_there: true }, holders, spares })
+        Item { wish: Wish { index, url, place, size, may_be_there: true }, holders, spares }
     }
 
     /// Who has a version of a file, and who has another one.
