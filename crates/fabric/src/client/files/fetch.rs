@@ -83,7 +83,15 @@ impl Receiver for OneFile {
                 }
                 self.received = offset + bytes.len() as u64;
             }
-            Arrival::Whole { hash, facts, .. } => self.whole = self.failed.is_none().then_some((hash, facts)),
+            Arrival::Whole { hash, facts, .. } if self.failed.is_none() => {
+                // Without that a host that goes down could leave an empty file under the name.
+                if !self.is_there {
+                    self.part.sync()?;
+                }
+                self.whole = Some((hash, facts));
+            }
+            // It comes again.
+            Arrival::Whole { .. } => {}
             Arrival::Failed { why, .. } => self.failed = Some(why),
         }
         Ok(())

@@ -15,7 +15,7 @@ use super::super::ClientHandle;
 use super::batch::{Tally, Wish};
 use super::fetch::Wanted;
 use super::git::is_git;
-use super::place::Place;
+use super::place::{Place, blocking, sync_beside};
 use super::schedule::{FilesProgress, Item, Schedule, Tell};
 use super::{FetchError, Fetched, check_url};
 use crate::clock::{SystemClock, TIMEOUT_MAX};
@@ -71,7 +71,7 @@ struct Open {
 impl ClientHandle {
     /// Fetches files, each as [`ClientHandle::fetch_file`] does, many in one transfer and from several workers at the same time where
     /// several have them. What became of each stands in the order of `files`: one that fails does not keep the others. `progress` is told
-    /// how far all of them are.
+    /// how far all of them are. When it returns, what came is on the disk.
     pub async fn fetch_files(
         &self,
         files: Vec<FileTarget>,
@@ -116,6 +116,12 @@ impl ClientHandle {
             for (index, outcome) in self.fetch_group(open, target, deadline, timeout, &tally, &mut progress).await {
                 outcomes[index] = Some(outcome);
             }
+        }
+        let came = outcomes.iter().flatten().flatten().filter(|fetched| fetched.worker.is_some());
+        let came: Vec<PathBuf> = came.map(|fetched| fetched.path.clone()).collect();
+        // Once for all of them: for each file it would take longer than all else together.
+        if let Err(error) = blocking(move || sync_beside(came.iter().map(PathBuf::as_path))).await {
+            tracing::warn!("client {}: nobody knows whether files that came are on the disk: {error}", self.identity());
         }
         outcomes.into_iter().map(|outcome| outcome.expect("each is in one group, or has its outcome")).collect()
     }

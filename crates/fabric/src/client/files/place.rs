@@ -123,6 +123,26 @@ pub(super) async fn blocking<T: Send + 'static>(run: impl FnOnce() -> io::Result
     }
 }
 
+/// Waits until what was written beside or below these files is on the disk: once for each of their file systems. Errors: of one of them
+/// nobody knows.
+pub(super) fn sync_beside<'a>(files: impl Iterator<Item = &'a Path>) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    let (mut devices, mut last) = (std::collections::BTreeSet::new(), None);
+    for file in files {
+        let folder = file.parent();
+        if last == folder {
+            continue;
+        }
+        last = folder;
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if devices.insert(std::fs::metadata(folder)?.dev()) {
+            Tree::open(folder)?.sync()?;
+        }
+    }
+    Ok(())
+}
+
 /// Where a file goes whose target is `target`: there, or where a link there leads to. Errors: something is there that is no
 /// file, which a file would take the place of.
 fn regular(target: &Path) -> io::Result<PathBuf> {
