@@ -182,6 +182,29 @@ fn a_worker_that_dies_in_the_middle_is_replaced_and_what_came_is_not_fetched_aga
 }
 
 #[test]
+fn the_only_worker_is_waited_for_and_so_is_the_broker() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        share_many(&lab, "w1", 300);
+        lab.share("w1", "d/larger", &content(20_000_000));
+        let way = lab.worker("w1").await;
+        way.plan(10, Fate::Last);
+        let client = lab.client("c").await;
+        let (syncing, target) = (client.clone(), lab.path("copy"));
+        let task = tokio::spawn(async move { syncing.sync("nf://d", &target, PLAIN, |_| {}).await });
+        eventually("the worker has died", async || way.is_dead.load(Ordering::SeqCst)).await;
+        let streams = way.streams.load(Ordering::SeqCst);
+        way.is_dead.store(false, Ordering::SeqCst);
+        eventually("it sends again", async || way.streams.load(Ordering::SeqCst) > streams + 20).await;
+        lab.restart_broker().await;
+        let synced = task.await.expect("no panic").expect("it is synchronized");
+        assert_eq!((synced.failed.len(), synced.fetched.len()), (0, 302), "{:?}", synced.failed);
+        assert_is_like(&lab, "w1");
+        client.stop().await;
+    });
+}
+
+#[test]
 fn the_next_synchronization_goes_on_where_one_was_killed() {
     runtime().block_on(async {
         let mut lab = Lab::new();
