@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use bytes::{BufMut, BytesMut};
-use norfab_fabric::client::files::SyncOptions;
+use norfab_fabric::client::files::{FileTarget, SyncOptions};
 use norfab_files::Prefix;
 use norfab_files::record::{self, Facts};
 use norfab_protocol::ServiceName;
@@ -39,6 +39,11 @@ struct Files {
 #[derive(Deserialize, JsonSchema)]
 struct FileOf {
     url: String,
+    #[serde(default)]
+    have_bytes: u64,
+    #[serde(default)]
+    #[allow(dead_code, reason = "what clients say and nobody here reads")]
+    have_sha256: Option<String>,
 }
 
 /// Whole files, under these places in the request.
@@ -182,6 +187,47 @@ fn a_list_without_an_end_is_left() {
         let client = lab.client("c").await;
         let error = client.sync("nf://d", &lab.path("copy"), PLAIN, |_| {}).await.expect_err("it has no end");
         assert!(error.to_string().contains("does not go on"), "{error}");
+        client.stop().await;
+    });
+}
+
+/// A service whose file has three bytes when it is asked about, and six when it is sent.
+fn growing() -> Service {
+    Service::new(ServiceName::parse("filesharing").expect("a name"))
+        .task(Task::new("stat_files", "", async |_: TaskContext, Urls { urls }: Urls| {
+            let of = |url: String| json!({"url": url, "kind": "file", "size_bytes": 3, "modified": 1});
+            Ok(TaskOutput::new(urls.into_iter().map(of).collect::<Vec<_>>()))
+        }))
+        .task(Task::blocking("send_files", "", move |context: TaskContext, Files { files, .. }: Files| {
+            let (all, offset) = (b"abcdef", files[0].have_bytes);
+            let mut message = BytesMut::new();
+            record::write_begin(&mut message, 0, offset, Facts { size: 6, modified: 2, mode: 0o644 });
+            let rest = &all[offset as usize..];
+            record::write_content_head(&mut message, 0, offset, rest.len(), true);
+            message.put_slice(rest);
+            let mut prefix = Prefix::default();
+            prefix.update(all);
+            message.put_slice(&prefix.hash().0);
+            context.stream_blocking(message.freeze())?;
+            Ok(TaskOutput::new(json!({})))
+        }))
+}
+
+#[test]
+fn a_file_that_becomes_longer_than_the_copy_here_while_it_is_asked_for_comes_whole() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        lab.worker_of("w1", growing()).await;
+        let client = lab.client("c").await;
+        for name in ["one", "many"] {
+            std::fs::write(lab.path(name), "abc").expect("written");
+        }
+        client.fetch_file("nf://f", &lab.path("one"), PATIENCE, |_, _| {}).await.expect("it is fetched");
+        assert_eq!(read(&lab.path("one")), b"abcdef");
+        let wanted = FileTarget { url: "nf://f".to_owned(), target: lab.path("many") };
+        let outcomes = client.fetch_files(vec![wanted], PATIENCE, |_| {}).await;
+        assert!(outcomes[0].is_ok(), "{outcomes:?}");
+        assert_eq!(read(&lab.path("many")), b"abcdef");
         client.stop().await;
     });
 }
