@@ -6,19 +6,23 @@
 //! interrupted or from an older version of it, says how long it is and its hash, and gets the rest.
 //!
 //! Reading order: [`hash`], [`record`], [`source`] (the sending side), [`sink`] (the receiving side), [`part`] (files that are not
-//! whole yet).
+//! whole yet), [`path`] and [`tree`] (many files below one folder).
 #![warn(missing_docs)]
 
 pub mod hash;
 pub mod part;
+pub mod path;
 pub mod record;
 pub mod sink;
 pub mod source;
+pub mod tree;
 
 pub use hash::{ContentHash, Prefix};
 pub use part::Part;
+pub use path::{NoPath, RelativePath};
 pub use sink::{Arrival, Sink, SinkError};
 pub use source::{Source, SourceError};
+pub use tree::Tree;
 
 /// Bytes of a file in one message, about: small enough that jobs' messages pass between two of them, large enough that the cost of a
 /// message is small beside them.

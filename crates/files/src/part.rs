@@ -58,6 +58,11 @@ pub fn part_name(name: &OsStr, number: usize) -> OsString {
     OsString::from_vec(part)
 }
 
+/// Whether it is such a name.
+pub fn is_part_name(name: &[u8]) -> bool {
+    name.starts_with(b".") && name.ends_with(PART_END.as_bytes())
+}
+
 impl Part {
     /// The one of a target in an open folder: that of a transfer before this one, a new one where there is none, another one where it is
     /// in use. Errors: it cannot be made.

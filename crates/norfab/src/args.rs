@@ -1,6 +1,7 @@
 //! What is typed.
 
 mod files;
+mod sync;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use files::{AskedArgs, CompleteArgs, GetArgs, LsArgs, StatArgs, TreeArgs};
+pub use sync::{RmCacheArgs, SyncArgs};
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -413,6 +415,12 @@ pub enum FilesCommand {
     Tree(TreeArgs),
     /// Show sizes, times, permissions and hashes of files, and which workers have them
     Stat(StatArgs),
+    /// Make a folder here like one that a worker shares
+    Sync(SyncArgs),
+    /// Show the files that 'get --cache' keeps
+    Cache,
+    /// Remove files that 'get --cache' keeps, but not those in use
+    RmCache(RmCacheArgs),
 }
 
 /// Whose command line is completed.

@@ -5,17 +5,23 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
-use super::duration;
+use super::{bytes, duration};
 
 /// Files to fetch.
 #[derive(Debug, ClapArgs)]
 pub struct GetArgs {
-    /// nf://PATH, one or several; a last word that is no URL is where to: a file, a folder, '-' for standard output
+    /// nf://PATH or git://REMOTE/PATH, one or several; a last word that is no URL is where to: a file, a folder, '-' for standard output
     #[arg(required = true, value_name = "URL")]
     pub words: Vec<String>,
     /// The folder where to; made if it is not there. The current folder unless given
     #[arg(long, value_name = "DIR")]
     pub to: Option<PathBuf>,
+    /// Keep them in this client's folder of fetched files, and use those that are there if they are the same
+    #[arg(long, conflicts_with = "to")]
+    pub cache: bool,
+    /// Bytes that folder may have, such as 500M or 2G; the files that were not used for the longest time go
+    #[arg(long, requires = "cache", value_name = "BYTES", value_parser = bytes, default_value_t = norfab_fabric::client::files::CACHE_BYTES_DEFAULT, hide_default_value = true)]
+    pub cache_limit: u64,
     /// How long to wait, such as 500ms, 90s, 10m, 2h; a plain number is seconds
     #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
     pub timeout: Duration,

@@ -119,7 +119,7 @@ fn signalled(code: Code) -> &'static str {
 struct Connected {
     client: ClientHandle,
     site: Site,
-    _slot: ClientSlot,
+    slot: ClientSlot,
     _logs: norfab_logs::LogGuard,
 }
 
@@ -163,7 +163,12 @@ impl Connected {
         let slot = site.client_slot()?;
         let logs = site.start_logs(global, norfab_logs::Role::Client, &slot.name, false)?;
         let client = start(&site, &slot)?;
-        Ok(Self { client, site, _slot: slot, _logs: logs })
+        Ok(Self { client, site, slot, _logs: logs })
+    }
+
+    /// Where files are kept that this client fetches.
+    fn fetched_files(&self) -> Result<std::path::PathBuf, Failure> {
+        self.site.fetched_files(&self.slot.name)
     }
 }
 

@@ -68,6 +68,11 @@ impl Site {
         self.directories.client(name).map_err(|error| self.of_name(Failure::inventory(&error)))
     }
 
+    /// Where a client keeps files that it fetches.
+    pub fn fetched_files(&self, name: &str) -> Result<PathBuf, Failure> {
+        self.directories.fetched_files(name).map_err(|error| self.of_name(Failure::inventory(&error)))
+    }
+
     /// Takes the first free name. A name that was given is taken or it is an error. Errors: all are in use.
     pub fn client_slot(&self) -> Result<ClientSlot, Failure> {
         let slots = if self.name.is_some() { 1 } else { SLOTS_MAX };

@@ -78,7 +78,7 @@ fn a_file_that_is_not_there_leaves_nothing_behind() {
     };
     assert_snapshot!(of("nf://nope.txt", 1), @"error: no file sharing worker has 'nf://nope.txt': 'nf://nope.txt' file not found: 'norfab files ls nf://' lists files and folders there");
     assert_snapshot!(of("nf://../secret", 1), @"error: no file sharing worker has 'nf://../secret': 'nf://../secret' - invalid URL path: 'norfab files ls nf://' lists files and folders there");
-    assert_snapshot!(of("http://a/b", 2), @"error: 'http://a/b' is no file URL: write nf://PATH");
+    assert_snapshot!(of("http://a/b", 2), @"error: 'http://a/b' is no file URL: write nf://PATH or git://REMOTE/PATH");
     assert_snapshot!(of("nf://folder/", 2), @"error: 'nf://folder/' names no file: write nf://PATH/TO/FILE");
     assert_snapshot!(of("nf://..", 2), @"error: 'nf://..' names no file: write nf://PATH/TO/FILE");
     assert_eq!(lab.names("folder"), ["mine"]);

@@ -8,6 +8,7 @@ mod databases;
 mod demo;
 mod failures;
 mod files;
+mod files_sync;
 mod health;
 mod help;
 mod init;

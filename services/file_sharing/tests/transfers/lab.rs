@@ -18,6 +18,7 @@ use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::ClientConfig;
 use norfab_protocol::message::WorkerMessage;
 use norfab_protocol::worker::WorkerConfig;
+use norfab_service::Service;
 use norfab_transport::memory::MemoryNetwork;
 use norfab_transport::{DealerLink, LinkError, LinkStatus, Ready, Received, SendError, Waker};
 use serde_json::{Map, Value, json};
@@ -203,8 +204,13 @@ impl Lab {
     }
 
     pub async fn worker(&mut self, name: &str) -> Arc<Way> {
-        let way = Arc::new(Way::default());
         let service = service(&json!({ "base_dir": name }), self.folder.path()).expect("a service");
+        self.worker_of(name, service).await
+    }
+
+    /// A worker with tasks of its own.
+    pub async fn worker_of(&mut self, name: &str, service: Service) -> Arc<Way> {
+        let way = Arc::new(Way::default());
         let link = self.network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a link");
         let config = WorkerConfig::new(identity(name), service.name().clone());
         let options = WorkerOptions {

@@ -1,4 +1,9 @@
 //! Transfers between our workers and clients, on ways that lose and change what is sent.
 
+mod cache;
 mod fetch;
+mod git;
+mod hostile;
 mod lab;
+mod many;
+mod sync;

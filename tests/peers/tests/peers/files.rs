@@ -49,9 +49,38 @@ fn our_command_fetches_from_workers_of_all_sides() {
     }
 }
 
+#[test]
+fn our_command_synchronizes_with_workers_of_all_sides() {
+    for worker in [Side::Ours, Side::Python(Release::V0_21_2), Side::Python(Release::V0_25_0)] {
+        let site = site();
+        let _broker = site.start_broker(Side::Ours);
+        let _worker = site.start_worker(worker, "files-1");
+        let mut client = site.start_client(Side::Ours, "client-1");
+        client.wait_for_workers(&["files-1"]);
+        let copy = site.folder().join("copy");
+        let sync = |more: &[&str]| {
+            let target = copy.to_str().expect("the folder is text");
+            let output = site.run_norfab([&["files", "sync", "nf://d", target, "--json"], more].concat());
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{worker:?}: {text} {}", String::from_utf8_lossy(&output.stderr));
+            serde_json::from_str::<Value>(&text).expect("JSON")
+        };
+        let first = sync(&[]);
+        assert_eq!((&first["fetched"], &first["bytes"]), (&json!(["a.bin"]), &json!(SIZE)), "{worker:?}: {first}");
+        assert_eq!(fs::read(copy.join("a.bin")).expect("the copy is there"), content(), "{worker:?}");
+        fs::write(copy.join("other"), "other").expect("written");
+        let again = sync(&["--delete"]);
+        assert_eq!((&again["unchanged"], &again["fetched"]), (&json!(1), &json!([])), "{worker:?}");
+        assert_eq!(again["deleted"], json!(["other"]), "{worker:?}");
+        fs::write(copy.join("a.bin"), vec![0; SIZE]).expect("written");
+        assert_eq!(sync(&["--checksum"])["fetched"], json!(["a.bin"]), "{worker:?}");
+        assert_eq!(fs::read(copy.join("a.bin")).expect("the copy is there"), content(), "{worker:?}");
+    }
+}
+
 /// The Python worker leaves its checkout to ours, in the same shared folder.
 #[test]
-fn python_clients_fetch_from_git_remotes_of_a_python_worker_and_of_ours_in_its_place() {
+fn clients_of_both_fetch_from_git_remotes_of_a_python_worker_and_of_ours_in_its_place() {
     let site = Site::new(Security::Curve);
     let git = |folder: &Path, arguments: &[&str]| {
         let who = ["-c", "user.name=Test", "-c", "user.email=test@example.net"];
@@ -79,13 +108,21 @@ fn python_clients_fetch_from_git_remotes_of_a_python_worker_and_of_ours_in_its_p
         let path = fetched["content"].as_str().unwrap_or_else(|| panic!("{who}: {fetched}"));
         assert_eq!(fs::read_to_string(path).expect("the copy is there"), expected, "{who}");
     };
+    let by_our_command = |expected: &str| {
+        let copy = site.folder().join("copy.txt");
+        let output = site.run_norfab(["files", "get", "git://r/d/f.txt", copy.to_str().expect("text")]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(fs::read_to_string(copy).expect("the copy is there"), expected);
+    };
     {
         let _worker = site.start_worker(Side::Python(Release::V0_25_0), "files-1");
         fetched("one", "client-1");
+        by_our_command("one");
     }
     let _worker = site.start_worker(Side::Ours, "files-1");
     fetched("one", "client-2");
     commit("two");
+    by_our_command("two");
     fetched("two", "client-3");
 }
 

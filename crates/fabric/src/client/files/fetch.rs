@@ -1,27 +1,27 @@
 //! Fetching one file: as many transfers as it takes.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use norfab_files::part::open_folder;
 use norfab_files::record::Facts;
 use norfab_files::source::hash_to;
 use norfab_files::{Arrival, ContentHash, Part, Prefix, Sink};
 use norfab_protocol::Identity;
+use norfab_protocol::target::Target;
 use serde_json::json;
 
 use super::super::ClientHandle;
 use super::find::Holder;
+use super::git::is_git;
+use super::place::{Place, Ways};
 use super::stream::{Broken, Patience, Receiver};
-use super::{FetchError, Fetched, STANDSTILL_MAX};
+use super::{FetchError, Fetched, STANDSTILL_MAX, check_url};
 use crate::clock::{SystemClock, TIMEOUT_MAX};
 
 /// How long is waited between two attempts in which nothing came.
-const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
+pub(super) const ATTEMPT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// By how much an attempt has more patience at most than the first.
 const PATIENCE_FACTOR_MAX: u32 = 8;
@@ -50,32 +50,6 @@ impl Wanted<'_> {
     }
 }
 
-/// Where a file goes: its folder and its name there, which is another one where the target is a link to a file.
-#[derive(Debug, Clone)]
-pub(super) struct Place {
-    pub(super) path: PathBuf,
-    folder: PathBuf,
-    pub(super) name: OsString,
-}
-
-impl Place {
-    /// Errors: something is there that is no file, which a file would take the place of.
-    pub(super) fn of(target: &Path) -> io::Result<Self> {
-        let path = regular(target)?;
-        let name = path.file_name().ok_or_else(|| io::Error::other("it names no file"))?.to_owned();
-        let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        Ok(Self { path, folder, name })
-    }
-
-    /// The file in which it gathers. Blocks.
-    pub(super) fn part(&self) -> io::Result<Part> {
-        if !self.folder.as_os_str().is_empty() {
-            std::fs::create_dir_all(&self.folder)?;
-        }
-        Part::open(open_folder(&self.folder)?, &self.name)
-    }
-}
-
 /// Writes one file into its part.
 struct OneFile {
     part: Part,
@@ -96,23 +70,28 @@ impl Receiver for OneFile {
             Arrival::Began { offset, facts, .. } => {
                 self.is_there = self.is_there && offset == facts.size;
                 (self.size, self.had, self.received) = (facts.size, offset, offset);
-                if !self.is_there {
+                if !self.is_there && self.part.bytes()? < offset {
+                    // What is here is in the target, which was taken for the whole.
+                    self.failed = Some("it became longer meanwhile".to_owned());
+                } else if !self.is_there {
                     self.part.cut(offset)?;
                 }
             }
             Arrival::Content { offset, bytes, .. } => {
-                if !self.is_there {
+                if !self.is_there && self.failed.is_none() {
                     self.part.write(&bytes, offset)?;
                 }
                 self.received = offset + bytes.len() as u64;
             }
-            Arrival::Whole { hash, facts, .. } => {
+            Arrival::Whole { hash, facts, .. } if self.failed.is_none() => {
                 // Without that a host that goes down could leave an empty file under the name.
                 if !self.is_there {
                     self.part.sync()?;
                 }
                 self.whole = Some((hash, facts));
             }
+            // It comes again.
+            Arrival::Whole { .. } => {}
             Arrival::Failed { why, .. } => self.failed = Some(why),
         }
         Ok(())
@@ -124,7 +103,7 @@ impl Receiver for OneFile {
 }
 
 impl ClientHandle {
-    /// Fetches `nf://PATH` to a file, from whichever worker answers first that it has it. The file appears under its name
+    /// Fetches `nf://PATH`, or `git://REMOTE/PATH` as it is in the repository now, to a file, from whichever worker answers first that it has it. The file appears under its name
     /// only when it is whole and its hash is right. A file that is there with that hash is not fetched again, and what came before a
     /// transfer broke off is not, either: it is kept beside the target, also when this process ends. A worker that is lost
     /// meanwhile is replaced by another one that has the file. A target that is a link to a file stays one: what it points to is
@@ -136,17 +115,32 @@ impl ClientHandle {
         timeout: Duration,
         mut progress: impl FnMut(u64, u64) + Send,
     ) -> Result<Fetched, FetchError> {
-        if !url.starts_with("nf://") {
-            return Err(FetchError::Url(url.to_owned()));
-        }
         let timeout = timeout.min(TIMEOUT_MAX);
         let wanted = Wanted { url, target, timeout, deadline: SystemClock::now() + timeout };
+        check_url(url)?;
         // Before anybody is asked, so that a mistake is told at once.
         let place = Place::of(target).map_err(|error| wanted.cannot_write(error))?;
-        let holder = self.find(url, wanted.deadline, timeout, &BTreeSet::new()).await?;
+        if !is_git(url) {
+            return self.fetch_placed(&wanted, place, Target::All, &mut progress).await;
+        }
+        let (resolved, worker) = self.resolve_git(url, wanted.deadline, timeout).await?;
+        let wanted = Wanted { url: &resolved, ..wanted };
+        // Others may have something else in the place of the checkout.
+        self.fetch_placed(&wanted, place, Target::list([worker]), &mut progress).await
+    }
+
+    /// As [`Self::fetch_file`], from workers that are asked first.
+    pub(super) async fn fetch_placed(
+        &self,
+        wanted: &Wanted<'_>,
+        place: Place,
+        target: Target,
+        progress: &mut (dyn FnMut(u64, u64) + Send),
+    ) -> Result<Fetched, FetchError> {
+        let holder = self.find(wanted.url, target, wanted.deadline, wanted.timeout, &BTreeSet::new()).await?;
         match holder.md5 {
-            None => self.fetch_ours(&wanted, place, holder, &mut progress).await,
-            Some(_) => self.fetch_python(&wanted, &place, holder, &mut progress).await,
+            None => self.fetch_ours(wanted, place, holder, progress).await,
+            Some(_) => self.fetch_python(wanted, &place, holder, progress).await,
         }
     }
 
@@ -167,7 +161,7 @@ impl ClientHandle {
             let receiver =
                 OneFile { part, size: holder.size, is_there, had: 0, received: 0, whole: None, failed: None };
             let files = json!([{ "url": wanted.url, "have_bytes": have.0, "have_sha256": have.1 }]);
-            let patience = Patience { deadline: wanted.deadline, factor: fruitless.factor() };
+            let patience = Patience { deadline: wanted.deadline, factor: fruitless.factor(), is_replaceable: false };
             // What is told is where it begins, and what comes then: messages have little beside content.
             let (size, first) = (holder.size, if is_there { holder.size } else { have.0 });
             let mut tell = |bytes: u64| progress((first + bytes).min(size), size);
@@ -179,10 +173,8 @@ impl ClientHandle {
                 let had = at_hand.had.unwrap_or_default().min(bytes);
                 let worker = (!receiver.is_there).then_some(holder.worker);
                 if !receiver.is_there {
-                    let cannot_write = |error| wanted.cannot_write(error);
-                    // Once more: a transfer takes its time.
-                    let place = Place::of(wanted.target).map_err(cannot_write)?;
-                    receiver.part.keep(&place.name, facts).map_err(cannot_write)?;
+                    let kept = place.keep(receiver.part, facts, &mut Ways::default());
+                    kept.map_err(|error| wanted.cannot_write(error))?;
                 }
                 let path = wanted.target.to_path_buf();
                 return Ok(Fetched { path, bytes, had, sha256: Some(hash.to_string()), md5: None, worker });
@@ -244,7 +236,7 @@ impl ClientHandle {
         }
         let mut others = without.clone();
         others.insert(last.worker.clone());
-        let found = self.find(wanted.url, wanted.deadline, wanted.timeout, &others).await;
+        let found = self.find(wanted.url, Target::All, wanted.deadline, wanted.timeout, &others).await;
         match found {
             Ok(holder) if holder.md5.is_none() => return Ok(holder),
             Err(FetchError::Submit(error)) => return Err(error.into()),
@@ -261,13 +253,13 @@ impl ClientHandle {
 
 /// Attempts in which nothing came.
 #[derive(Debug, Default)]
-struct Fruitless {
+pub(super) struct Fruitless {
     attempts: u32,
     since: Option<Instant>,
 }
 
 impl Fruitless {
-    fn ended(&mut self, brought_something: bool) {
+    pub(super) fn ended(&mut self, brought_something: bool) {
         if brought_something {
             *self = Self::default();
         } else {
@@ -276,11 +268,11 @@ impl Fruitless {
         }
     }
 
-    fn is_enough(&self) -> bool {
+    pub(super) fn is_enough(&self) -> bool {
         self.since.is_some_and(|since| SystemClock::now().saturating_duration_since(since) >= STANDSTILL_MAX)
     }
 
-    fn factor(&self) -> u32 {
+    pub(super) fn factor(&self) -> u32 {
         (1 << self.attempts.min(8)).min(PATIENCE_FACTOR_MAX)
     }
 
@@ -314,12 +306,13 @@ impl AtHand {
         let (place, deadline) = (place.clone(), wanted.deadline);
         let looking = tokio::task::spawn_blocking(move || {
             let is_ended = || SystemClock::now() >= deadline;
-            let part = place.part()?;
+            let mut ways = Ways::default();
+            let part = place.part(&mut ways)?;
             let mut prefix = Prefix::default();
             // What a transfer before this one left is of the version that is wanted more likely than what is in its place.
-            let is_there = first && part.bytes()? == 0 && is_as_long(&place.path, size);
-            if is_there {
-                let file = File::open(&place.path)?;
+            let there = if first && size > 0 && part.bytes()? == 0 { place.file(size, &mut ways) } else { None };
+            let is_there = there.is_some();
+            if let Some(file) = there {
                 prefix = hash_to(&file, size, &is_ended).unwrap_or_default();
             } else {
                 let bytes = part.bytes()?.min(size);
@@ -337,25 +330,4 @@ impl AtHand {
         sink.has(0, prefix);
         Ok((part, sink, have, is_there))
     }
-}
-
-/// Whether a file is there that may be the one that is wanted.
-fn is_as_long(path: &Path, size: u64) -> bool {
-    size > 0 && std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file() && metadata.len() == size)
-}
-
-/// Where a file goes whose target is `target`: there, or where a link there leads to. Errors: something is there that is no
-/// file, which a file would take the place of.
-fn regular(target: &Path) -> io::Result<PathBuf> {
-    let refused = || io::Error::other("it is there and not a regular file; '-' is standard output");
-    let kind = match std::fs::symlink_metadata(target) {
-        Ok(metadata) => metadata.file_type(),
-        // Whatever else is wrong shows when it is written.
-        Err(_) => return Ok(target.to_path_buf()),
-    };
-    if kind.is_file() {
-        return Ok(target.to_path_buf());
-    }
-    let leads_to = if kind.is_symlink() { target.canonicalize().ok() } else { None };
-    leads_to.filter(|path| path.is_file()).ok_or_else(refused)
 }

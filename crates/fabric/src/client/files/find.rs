@@ -82,17 +82,17 @@ fn detailed(result: &TaskResult) -> Said {
 }
 
 impl ClientHandle {
-    /// A worker that has the file, the first that says so; not one of `without`. Errors: as [`FetchError`].
+    /// A worker among those of `target` that has the file, the first that says so; not one of `without`. Errors: as [`FetchError`].
     pub(super) async fn find(
         &self,
         url: &str,
+        target: Target,
         deadline: Instant,
         timeout: Duration,
         without: &BTreeSet<Identity>,
     ) -> Result<Holder, FetchError> {
         let question = json!({ "urls": [url] });
-        let mut answers = match self.ask_holders("stat_files", question, Target::All, deadline, without, stated).await?
-        {
+        let mut answers = match self.ask_holders("stat_files", question, target, deadline, without, stated).await? {
             Ok(holder) => return Ok(holder),
             Err(answers) => answers,
         };

@@ -6,15 +6,27 @@
 //!
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
-//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes),
-//! `python` (workers of Python NorFab); `survey` (what each of them has), `names` (of Python's).
+//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes), `place` (where it
+//! goes), `python` (workers of Python NorFab), `git` (files of git remotes). Many files: `many`, `schedule` (which worker sends which),
+//! `batch` (one transfer of many); `cache` (files that were fetched before); `sync`, with `listing` (what is there) and `compare` (what is
+//! here). `survey` (what each worker has), `names` (of Python's).
 
+mod ask;
+mod batch;
+mod cache;
+mod compare;
 mod fetch;
 mod find;
 mod names;
+mod git;
+mod listing;
+mod many;
+mod place;
 mod python;
+mod schedule;
 mod stream;
 mod survey;
+mod sync;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,10 +38,15 @@ use serde_json::{Map, Value};
 use super::{JobSpec, SubmitError};
 use crate::queue::QueueError;
 
+pub use cache::{CACHE_BYTES_DEFAULT, CacheEntry, CachedFile, Cleared, FileCache};
 pub use find::GRACE;
+pub use listing::LISTED_MAX;
+pub use many::FileTarget;
 pub use names::compare_paths;
 pub use python::{CHUNK_BYTES, PIPELINE};
+pub use schedule::FilesProgress;
 pub use survey::{Answered, Asking, ENTRIES_MAX, EntryKind, SharedEntry, URLS_MAX};
+pub use sync::{SyncOptions, Synced, Unsynced};
 
 /// The service that shares files.
 pub(crate) const SERVICE: &str = "filesharing";
@@ -58,7 +75,7 @@ pub struct Fetched {
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// Not a file URL.
-    #[error("'{0}' is no file URL: write nf://PATH")]
+    #[error("'{0}' is no file URL: write nf://PATH or git://REMOTE/PATH")]
     Url(String),
     /// Nobody has it.
     #[error("no file sharing worker has '{url}': {reason}")]
@@ -135,4 +152,9 @@ fn spec(task: &str, target: Target, kwargs: Value, timeout: Duration) -> JobSpec
         timeout,
         waits: false,
     }
+}
+
+/// Errors: it is no URL of a file.
+fn check_url(url: &str) -> Result<(), FetchError> {
+    if url.starts_with("nf://") || git::is_git(url) { Ok(()) } else { Err(FetchError::Url(url.to_owned())) }
 }

@@ -15,8 +15,9 @@ use std::io;
 use std::time::Duration;
 
 use super::super::ClientHandle;
-use super::fetch::{Place, Wanted};
+use super::fetch::Wanted;
 use super::find::Holder;
+use super::place::{Place, Ways, blocking};
 use super::{FetchError, Fetched, spec};
 use crate::clock::SystemClock;
 
@@ -46,7 +47,7 @@ struct Gathering {
 impl Gathering {
     /// What is there of a file of this size, in whole chunks: a transfer can go on between two of them only. Blocks.
     fn open(place: &Place, size: u64) -> io::Result<Self> {
-        let part = place.part()?;
+        let part = place.part(&mut Ways::default())?;
         let kept = part.bytes()?.min(size) / CHUNK_BYTES * CHUNK_BYTES;
         let mut gathering = Self { part, hash: Md5::new(), bytes: 0 };
         let mut buffer = vec![0; HASHED_AT_ONCE as usize];
@@ -80,7 +81,7 @@ impl ClientHandle {
         let cannot_write = |error| wanted.cannot_write(error);
         let expected = md5.unwrap_or_default();
         let path = wanted.target.to_path_buf();
-        let (there, hash) = (place.path.clone(), expected.clone());
+        let (there, hash) = (place.clone(), expected.clone());
         // Reading a large file takes a while; the runtime has others to serve.
         if blocking(move || Ok(has_hash(&there, size, &hash))).await.map_err(cannot_write)? {
             progress(size, size);
@@ -95,10 +96,8 @@ impl ClientHandle {
             let gathering = self.chunks(wanted, &worker, size, gathering, progress).await?;
             let found = hexadecimal(gathering.hash);
             if found == expected {
-                // Once more: a transfer takes its time.
-                let place = Place::of(wanted.target).map_err(cannot_write)?;
                 let facts = Facts { size, modified: SystemClock::unix() as i64, mode: MODE };
-                gathering.part.keep(&place.name, facts).map_err(cannot_write)?;
+                place.keep(gathering.part, facts, &mut Ways::default()).map_err(cannot_write)?;
                 return Ok(Fetched {
                     path,
                     bytes: size,
@@ -180,28 +179,22 @@ impl ClientHandle {
     }
 }
 
-/// Runs what blocks on a thread that may.
-async fn blocking<T: Send + 'static>(run: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    match tokio::task::spawn_blocking(run).await {
-        Ok(done) => done,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
+fn has_hash(place: &Place, size: u64, md5: &str) -> bool {
+    let Some(mut file) = place.file(size, &mut Ways::default()) else { return false };
+    md5_of(&mut file).is_some_and(|found| found == md5)
 }
 
-fn has_hash(path: &std::path::Path, size: u64, md5: &str) -> bool {
+/// The MD5 of a file. `None`: it cannot be read.
+pub(super) fn md5_of(file: &mut std::fs::File) -> Option<String> {
     use std::io::Read;
 
-    let Ok(mut file) = std::fs::File::open(path) else { return false };
-    if !file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == size) {
-        return false;
-    }
     let mut hash = Md5::new();
     let mut buffer = vec![0; HASHED_AT_ONCE as usize];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return hexadecimal(hash) == md5,
+            Ok(0) => return Some(hexadecimal(hash)),
             Ok(read) => hash.update(&buffer[..read]),
-            Err(_) => return false,
+            Err(_) => return None,
         }
     }
 }

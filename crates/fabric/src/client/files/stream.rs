@@ -66,6 +66,9 @@ pub(super) struct Patience {
     pub(super) deadline: Instant,
     /// By how much what is waited for is longer than usual, after attempts in which nothing came.
     pub(super) factor: u32,
+    /// Whether the first piece may take no longer than others: the worker has nothing to read before it, and another one can take its
+    /// place.
+    pub(super) is_replaceable: bool,
 }
 
 impl ClientHandle {
@@ -123,7 +126,8 @@ impl ClientHandle {
         let mut dispatched = false;
         let (mut credited, mut longest) = (0, Duration::ZERO);
         let mut last = SystemClock::now();
-        let mut still_max = FIRST_MAX * patience.factor;
+        let first_max = if patience.is_replaceable { STILL_MIN } else { FIRST_MAX };
+        let mut still_max = first_max * patience.factor;
         loop {
             let still_until = (last + still_max).min(patience.deadline);
             let wait = still_until.saturating_duration_since(SystemClock::now());

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use norfab_fabric::client::files::FileCache;
 use norfab_fabric::client::{ClientHandle, FetchError, Fetched};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::progress::{FileProgress, Progress};
+use super::{failure, no_url};
 use crate::args::{GetArgs, Global};
 use crate::commands::Connected;
 use crate::exit::{Code, Failure};
@@ -26,10 +28,13 @@ struct Wanted {
     url: String,
     target: PathBuf,
     timeout: Duration,
+    /// Bytes that the folder of fetched files may have, where it goes there.
+    cache: Option<u64>,
 }
 
 pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
-    let GetArgs { words: mut urls, to, timeout } = words;
+    let GetArgs { words: mut urls, to, cache, cache_limit, timeout } = words;
+    let cache = cache.then_some(cache_limit);
     // What is no URL can only be where to. One that stands alone is meant as one.
     let dest = if to.is_none() && urls.len() > 1 && !urls[urls.len() - 1].contains("://") { urls.pop() } else { None };
     let mut names = Vec::with_capacity(urls.len());
@@ -38,6 +43,10 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
     }
     let several = urls.len() > 1;
     let dest = dest.map(PathBuf::from);
+    if let (Some(_), Some(dest)) = (cache, &dest) {
+        let failure = Failure::usage(format!("--cache keeps the file in a folder of its own, and '{}' names another place", dest.display()));
+        return Err(failure.hint("leave one of them out"));
+    }
     if dest.as_deref() == Some(Path::new("-")) {
         if several {
             let failure = Failure::usage("standard output is for one file");
@@ -50,7 +59,7 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
         (None, Some(dest)) if several || is_folder(&dest) => dest,
         (None, Some(target)) => {
             let [url]: [String; 1] = urls.try_into().expect("there are not several");
-            return one(global, Wanted { url, target, timeout }).await;
+            return one(global, Wanted { url, target, timeout, cache }).await;
         }
         (None, None) => PathBuf::new(),
     };
@@ -61,7 +70,7 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
             return Err(Failure::usage(format!("'{other}' and '{url}' would both become '{name}'"))
                 .hint("fetch them one after the other, with a name for each"));
         }
-        wanted.push(Wanted { url: url.clone(), target: folder.join(name), timeout });
+        wanted.push(Wanted { url: url.clone(), target: folder.join(name), timeout, cache });
     }
     match <[Wanted; 1]>::try_from(wanted) {
         Ok([only]) => one(global, only).await,
@@ -71,7 +80,8 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
 
 /// The name of the file at a URL. Errors: it is no URL of a file.
 fn file_name(url: &str) -> Result<&str, Failure> {
-    let path = url.strip_prefix(super::SCHEME).ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
+    let path = url.strip_prefix(super::SCHEME).or_else(|| url.strip_prefix("git://"));
+    let path = path.ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
     let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
     name.ok_or_else(|| Failure::usage(format!("'{url}' names no file")).hint("write nf://PATH/TO/FILE"))
 }
@@ -79,7 +89,8 @@ fn file_name(url: &str) -> Result<&str, Failure> {
 async fn one(global: &Global, wanted: Wanted) -> Result<Code, Failure> {
     let connected = Connected::new(global).await?;
     let progress = Progress::new(global, 1);
-    let fetched = fetch(&connected.client, &wanted, progress.file(&shown_name(&wanted))).await;
+    let cache = cache_of(&connected, &wanted)?;
+    let fetched = fetch(&connected.client, &wanted, cache.as_deref(), progress.file(&shown_name(&wanted))).await;
     drop(progress);
     connected.client.stop().await;
     let fetched = fetched?;
@@ -97,11 +108,13 @@ async fn many(global: &Global, wanted: Vec<Wanted>) -> Result<Code, Failure> {
     let turns = Arc::new(Semaphore::new(FETCHED_AT_ONCE));
     let mut documents: Vec<Value> = vec![Value::Null; wanted.len()];
     let mut transfers = JoinSet::new();
+    let cache = cache_of(&connected, &wanted[0])?;
     for (at, wanted) in wanted.into_iter().enumerate() {
+        let cache = cache.clone();
         let (client, progress, turns) = (connected.client.clone(), progress.clone(), Arc::clone(&turns));
         transfers.spawn(async move {
             let _turn = turns.acquire_owned().await.expect("it is never closed");
-            let fetched = fetch(&client, &wanted, progress.file(&shown_name(&wanted))).await;
+            let fetched = fetch(&client, &wanted, cache.as_deref(), progress.file(&shown_name(&wanted))).await;
             (at, wanted.url, fetched)
         });
     }
@@ -138,10 +151,10 @@ async fn to_stdout(global: &Global, url: &str, name: &str, timeout: Duration) ->
         return Err(Failure::usage("--json and '-' both take standard output").hint("leave one of them out"));
     }
     let folder = tempfile::tempdir().map_err(Failure::failed)?;
-    let wanted = Wanted { url: url.to_owned(), target: folder.path().join("file"), timeout };
+    let wanted = Wanted { url: url.to_owned(), target: folder.path().join("file"), timeout, cache: None };
     let connected = Connected::new(global).await?;
     let progress = Progress::new(global, 1);
-    let fetched = fetch(&connected.client, &wanted, progress.file(name)).await;
+    let fetched = fetch(&connected.client, &wanted, None, progress.file(name)).await;
     drop(progress);
     connected.client.stop().await;
     fetched?;
@@ -155,20 +168,25 @@ async fn to_stdout(global: &Global, url: &str, name: &str, timeout: Duration) ->
     Ok(Code::Ok)
 }
 
-async fn fetch(client: &ClientHandle, wanted: &Wanted, mut progress: FileProgress) -> Result<Fetched, Failure> {
-    let Wanted { url, target, timeout } = wanted;
-    let fetched = client.fetch_file(url, target, *timeout, |bytes, size| progress.show(bytes, size)).await;
-    fetched.map_err(|error| match &error {
-        // The broker found nobody; its words name no way out.
-        FetchError::NotFound { reason, .. } if super::found_nobody(reason) => super::no_worker(),
-        FetchError::NotFound { .. } => Failure::failed(&error).hint(super::WHAT_THERE_IS),
-        FetchError::TimedOut { .. } => {
-            Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
-        }
-        FetchError::Url(_) => no_url(&error),
-        FetchError::Write { .. } => Failure::configuration(&error).advised(Some("'-' is standard output")),
-        _ => Failure::failed(&error),
-    })
+/// Where fetched files are kept, if one is to be. Errors: that folder has no place.
+fn cache_of(connected: &Connected, wanted: &Wanted) -> Result<Option<Arc<FileCache>>, Failure> {
+    let Some(bytes_max) = wanted.cache else { return Ok(None) };
+    Ok(Some(Arc::new(FileCache::new(connected.fetched_files()?, bytes_max))))
+}
+
+async fn fetch(
+    client: &ClientHandle,
+    wanted: &Wanted,
+    cache: Option<&FileCache>,
+    mut progress: FileProgress,
+) -> Result<Fetched, Failure> {
+    let Wanted { url, target, timeout, .. } = wanted;
+    let tell = |bytes, size| progress.show(bytes, size);
+    let fetched = match cache {
+        None => client.fetch_file(url, target, *timeout, tell).await,
+        Some(cache) => client.fetch_cached(url, cache, *timeout, tell).await.map(|cached| cached.fetched),
+    };
+    fetched.map_err(|error| failure(&error))
 }
 
 /// Of a file on its way: what it is called here.
@@ -195,11 +213,6 @@ fn sentence(fetched: &Fetched) -> String {
         (Some(worker), had) => format!("from {worker}, {had} of them were there already"),
     };
     format!("{} ({} bytes, {from})", printer::printable(&fetched.path.display().to_string()), fetched.bytes)
-}
-
-/// A text that is no file URL.
-fn no_url(error: &FetchError) -> Failure {
-    Failure::usage(error.to_string()).advised(Some("write nf://PATH"))
 }
 
 /// A folder, or what can only be meant as one.

@@ -1,14 +1,17 @@
 //! `norfab files`: files that workers share, one file for each of its commands.
 
+mod cache;
 mod get;
 mod ls;
 mod progress;
 mod stat;
+mod sync;
 mod tree;
 mod union;
 
 use std::collections::BTreeMap;
 
+use norfab_fabric::client::FetchError;
 use norfab_fabric::client::files::{Answered, Asking, GRACE};
 use norfab_protocol::Identity;
 
@@ -27,6 +30,9 @@ pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure
         FilesCommand::Ls(words) => ls::run(global, words).await,
         FilesCommand::Tree(words) => tree::run(global, words).await,
         FilesCommand::Stat(words) => stat::run(global, words).await,
+        FilesCommand::Sync(words) => sync::run(global, words).await,
+        FilesCommand::Cache => cache::show(global),
+        FilesCommand::RmCache(words) => cache::remove(global, &words),
     }
 }
 
@@ -113,4 +119,27 @@ fn warn_of_others<T>(global: &Global, answered: &Answered<T>) {
 
 fn named(workers: &[Identity]) -> String {
     format!("{} {}", if workers.len() == 1 { "worker" } else { "workers" }, printer::names(workers))
+}
+
+/// Why a file or a folder did not come, and what to do.
+fn failure(error: &FetchError) -> Failure {
+    match error {
+        // The broker found nobody; its words name no way out.
+        FetchError::NotFound { reason, .. } if found_nobody(reason) => no_worker(),
+        FetchError::NotFound { url, .. } if url.starts_with("git://") => {
+            Failure::failed(error).hint("'norfab run filesharing get_remotes' shows which remotes there are")
+        }
+        FetchError::NotFound { .. } => Failure::failed(error).hint(WHAT_THERE_IS),
+        FetchError::TimedOut { .. } => {
+            Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
+        }
+        FetchError::Url(_) => no_url(error),
+        FetchError::Write { .. } => Failure::configuration(error).advised(Some("'-' is standard output")),
+        _ => Failure::failed(error),
+    }
+}
+
+/// A text that is no file URL.
+fn no_url(error: &FetchError) -> Failure {
+    Failure::usage(error.to_string()).advised(Some("write nf://PATH or git://REMOTE/PATH"))
 }

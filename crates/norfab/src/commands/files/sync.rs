@@ -1,0 +1,120 @@
+//! `norfab files sync`: makes a folder here like one that a worker shares.
+
+use std::io::IsTerminal;
+
+use norfab_fabric::client::files::{FilesProgress, SyncOptions, Synced};
+use serde_json::{Value, json};
+
+use super::super::Connected;
+use super::failure;
+use crate::args::{Global, SyncArgs};
+use crate::exit::{Code, Failure};
+use crate::printer;
+
+pub async fn run(global: &Global, words: SyncArgs) -> Result<Code, Failure> {
+    let SyncArgs { url, target, delete, dry_run, checksum, timeout } = words;
+    if !url.starts_with("nf://") {
+        return Err(Failure::usage(format!("'{url}' is no URL of a folder of a worker")).hint("write nf://FOLDER"));
+    }
+    let connected = Connected::new(global).await?;
+    let mut progress = Progress::new(global);
+    let options = SyncOptions { delete, dry_run, checksum, timeout };
+    let synced = connected.client.sync(&url, &target, options, |now| progress.show(now)).await;
+    connected.client.stop().await;
+    progress.end();
+    let synced = synced.map_err(|error| failure(&error))?;
+    if global.json {
+        printer::json(&document(&url, &target.display().to_string(), &synced, dry_run));
+    } else {
+        tell(&target.display().to_string(), &synced, dry_run);
+    }
+    for failed in &synced.failed {
+        printer::error(&format!("{}: {}", failed.path, failed.reason));
+    }
+    if let Some(why) = &synced.not_deleted {
+        printer::error(&format!("nothing was removed: {why}"));
+    }
+    if global.quiet == 0 && synced.links + synced.left_out > 0 {
+        let text = format!(
+            "{} links are not followed, {} names or folders were left out by worker {}",
+            synced.links, synced.left_out, synced.worker
+        );
+        printer::warning(&text);
+    }
+    Ok(match &synced {
+        synced if synced.failed.iter().any(|failed| failed.timed_out) => Code::TimedOut,
+        synced if !synced.failed.is_empty() || synced.not_deleted.is_some() => Code::Failed,
+        _ => Code::Ok,
+    })
+}
+
+fn document(url: &str, target: &str, synced: &Synced, dry_run: bool) -> Value {
+    let failed: Vec<Value> =
+        synced.failed.iter().map(|failed| json!({ "path": failed.path, "error": failed.reason })).collect();
+    json!({
+        "url": url,
+        "target": target,
+        "worker": synced.worker,
+        "dry_run": dry_run,
+        "files": synced.files,
+        "unchanged": synced.unchanged,
+        "fetched": synced.fetched,
+        "bytes": synced.bytes,
+        "had_bytes": synced.had,
+        "deleted": synced.deleted,
+        "not_deleted": synced.not_deleted,
+        "failed": failed,
+        "links": synced.links,
+        "left_out": synced.left_out,
+    })
+}
+
+fn tell(target: &str, synced: &Synced, dry_run: bool) {
+    let (would, fetched, removed) = if dry_run { ("would be ", "fetch", "remove") } else { ("", "", "") };
+    if dry_run {
+        for path in &synced.fetched {
+            printer::line(&format!("{fetched} {}", printer::printable(path)));
+        }
+        for path in &synced.deleted {
+            printer::line(&format!("{removed} {}", printer::printable(path)));
+        }
+    }
+    printer::line(&format!(
+        "{target}: {} files, {} {would}fetched ({} bytes), {} unchanged, {} {would}removed, {} failed",
+        synced.files,
+        synced.fetched.len(),
+        synced.bytes,
+        synced.unchanged,
+        synced.deleted.len(),
+        synced.failed.len()
+    ));
+}
+
+/// How far it is, on a terminal.
+struct Progress {
+    wanted: bool,
+    shown: Option<(u64, u64)>,
+}
+
+impl Progress {
+    fn new(global: &Global) -> Self {
+        Self { wanted: global.quiet == 0 && std::io::stderr().is_terminal(), shown: None }
+    }
+
+    fn show(&mut self, now: FilesProgress) {
+        let FilesProgress { files_done, files, bytes_done, bytes } = now;
+        let percent = (bytes_done * 100).checked_div(bytes).unwrap_or(100);
+        // Files by the hundredth, where there are many.
+        let hundredths = (files_done * 100).checked_div(files).unwrap_or(100);
+        if self.wanted && self.shown != Some((percent, hundredths)) {
+            self.shown = Some((percent, hundredths));
+            printer::prompt(&format!("\r{files_done} of {files} files, {percent:3} % of {bytes} bytes"));
+        }
+    }
+
+    fn end(&self) {
+        if self.shown.is_some() {
+            printer::remark("");
+        }
+    }
+}
