@@ -44,7 +44,10 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
     let several = urls.len() > 1;
     let dest = dest.map(PathBuf::from);
     if let (Some(_), Some(dest)) = (cache, &dest) {
-        let failure = Failure::usage(format!("--cache keeps the file in a folder of its own, and '{}' names another place", dest.display()));
+        let failure = Failure::usage(format!(
+            "--cache keeps the file in a folder of its own, and '{}' names another place",
+            dest.display()
+        ));
         return Err(failure.hint("leave one of them out"));
     }
     if dest.as_deref() == Some(Path::new("-")) {
