@@ -1,11 +1,15 @@
 //! What is typed.
 
+mod put;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+pub use put::PutArgs;
 
 /// Network automations fabric: one broker, many workers, many clients.
 #[derive(Debug, Parser)]
@@ -402,6 +406,8 @@ pub enum FilesCommand {
         #[arg(short, long, default_value = "10m", value_parser = duration, value_name = "TIME", allow_negative_numbers = true)]
         timeout: Duration,
     },
+    /// Upload a file to a worker that takes it
+    Put(PutArgs),
     /// Says how files are listed: many come to it first.
     #[command(hide = true, alias = "ls")]
     List {

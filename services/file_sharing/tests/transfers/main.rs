@@ -2,3 +2,5 @@
 
 mod fetch;
 mod lab;
+mod upload;
+mod upload_hostile;

@@ -255,13 +255,13 @@ impl ClientHandle {
 
 /// Attempts in which nothing came.
 #[derive(Debug, Default)]
-struct Fruitless {
+pub(super) struct Fruitless {
     attempts: u32,
     since: Option<Instant>,
 }
 
 impl Fruitless {
-    fn ended(&mut self, brought_something: bool) {
+    pub(super) fn ended(&mut self, brought_something: bool) {
         if brought_something {
             *self = Self::default();
         } else {
@@ -270,15 +270,15 @@ impl Fruitless {
         }
     }
 
-    fn is_enough(&self) -> bool {
+    pub(super) fn is_enough(&self) -> bool {
         self.since.is_some_and(|since| SystemClock::now().saturating_duration_since(since) >= STANDSTILL_MAX)
     }
 
-    fn factor(&self) -> u32 {
+    pub(super) fn factor(&self) -> u32 {
         (1 << self.attempts.min(8)).min(PATIENCE_FACTOR_MAX)
     }
 
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         if self.attempts > 0 {
             tokio::time::sleep(ATTEMPT_INTERVAL).await;
         }

@@ -163,7 +163,7 @@ impl ClientHandle {
 }
 
 /// The next news of a job. `None`: there is none any more, or none came in time.
-async fn next_before(job: &mut JobHandle, until: Option<Instant>) -> Option<JobUpdate> {
+pub(super) async fn next_before(job: &mut JobHandle, until: Option<Instant>) -> Option<JobUpdate> {
     match until {
         None => job.next().await,
         Some(until) => {

@@ -7,12 +7,16 @@
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
 //! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes),
-//! `python` (workers of Python NorFab).
+//! `python` (workers of Python NorFab). The other way: `taker` (who takes a file), `push` (one transfer to a worker), `upload` (as many
+//! as it takes).
 
 mod fetch;
 mod find;
+mod push;
 mod python;
 mod stream;
+mod taker;
+mod upload;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,6 +30,7 @@ use crate::queue::QueueError;
 
 pub use find::GRACE;
 pub use python::{CHUNK_BYTES, PIPELINE};
+pub use upload::{BUSY_MAX, Upload, UploadError, Uploaded};
 
 /// The service that shares files.
 pub(crate) const SERVICE: &str = "filesharing";

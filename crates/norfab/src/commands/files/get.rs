@@ -1,4 +1,4 @@
-//! `norfab files`: files that workers share.
+//! `norfab files get`: a file comes from a worker.
 
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -8,20 +8,12 @@ use std::time::Duration;
 use norfab_fabric::client::FetchError;
 use serde_json::json;
 
-use super::Connected;
-use crate::args::{FilesCommand, Global};
+use super::super::Connected;
+use crate::args::Global;
 use crate::exit::{Code, Failure};
 use crate::printer;
 
-pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure> {
-    match command {
-        FilesCommand::Get { url, dest, timeout } => get(global, &url, dest, timeout).await,
-        FilesCommand::List { url } => Err(Failure::usage("files are listed by their service")
-            .hint(format!("norfab run filesharing list_files url={url} (or 'walk', for folders in it as well)"))),
-    }
-}
-
-async fn get(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
+pub async fn run(global: &Global, url: &str, dest: Option<PathBuf>, timeout: Duration) -> Result<Code, Failure> {
     let path = url.strip_prefix("nf://").ok_or_else(|| no_url(&FetchError::Url(url.to_owned())))?;
     let name = path.rsplit(['/', '\\']).next().filter(|name| !matches!(*name, "" | "." | ".."));
     let name = name
@@ -101,18 +93,18 @@ fn is_folder(dest: &Path) -> bool {
 }
 
 /// How far it is, on a terminal.
-struct Progress<'a> {
+pub struct Progress<'a> {
     name: &'a str,
     wanted: bool,
     shown: Option<u64>,
 }
 
 impl<'a> Progress<'a> {
-    fn new(global: &Global, name: &'a str) -> Self {
+    pub fn new(global: &Global, name: &'a str) -> Self {
         Self { name, wanted: global.quiet == 0 && std::io::stderr().is_terminal(), shown: None }
     }
 
-    fn show(&mut self, bytes: u64, size: u64) {
+    pub fn show(&mut self, bytes: u64, size: u64) {
         let percent = (bytes * 100).checked_div(size).unwrap_or(100);
         if self.wanted && self.shown != Some(percent) {
             self.shown = Some(percent);
@@ -120,7 +112,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         if self.shown.is_some() {
             printer::remark("");
         }
