@@ -12,6 +12,7 @@ mod help;
 mod init;
 mod jobs;
 mod prompt;
+mod put;
 mod questions;
 mod refusals;
 mod run;

@@ -57,7 +57,7 @@ struct Input {
     /// What the attempts of one upload have in common.
     #[serde(default)]
     transfer: Option<String>,
-    /// Bytes that may be on their way from the client.
+    /// Bytes that may be on their way from the client; more than the default is as much as that.
     #[serde(default)]
     window: Option<u64>,
 }
@@ -84,6 +84,8 @@ fn take(uploads: &Uploads, context: &TaskContext, input: Input) -> Result<Value,
         let text = format!("argument 'window': expected an integer from 1 to {WINDOW_BYTES_MAX}, found {window}");
         return Err(UploadRefusal::Argument(text));
     }
+    // Sixteen of them must not take more memory than the rest of the worker.
+    let window = window.min(WINDOW_BYTES);
     let transfer = input.transfer.unwrap_or_else(|| context.job().to_string());
     if transfer.len() > TRANSFER_BYTES_MAX {
         let text = format!("argument 'transfer': expected a text of at most {TRANSFER_BYTES_MAX} bytes");
@@ -356,5 +358,24 @@ fn unwritten(place: &Place, error: io::Error) -> UploadRefusal {
     match Errno::from_io_error(&error) {
         Some(Errno::NOSPC | Errno::DQUOT) => UploadRefusal::DiskFull { url, detail: error.to_string() },
         _ => UploadRefusal::Write { url, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hidden::Hidden;
+
+    #[test]
+    fn a_full_disk_is_named_and_nothing_to_try_again_at_once() {
+        let settings = json!({ "folder": "in" });
+        let hidden = Hidden::default();
+        let settings = UploadSettings::read(settings.as_object().expect("an object"), &hidden).expect("settings");
+        let place = Place::of("nf://in/f", &settings, &hidden).expect("a place");
+        for (errno, is_full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
+            let refusal = unwritten(&place, errno.into());
+            assert_eq!(matches!(refusal, UploadRefusal::DiskFull { .. }), is_full);
+            assert!(!refusal.may_pass() && refusal.to_string().contains("what came is kept"), "{refusal}");
+        }
     }
 }
