@@ -70,7 +70,7 @@ fn what_is_not_taken_says_why_and_leaves_nothing() {
     assert_snapshot!(of(&["a", "nf://incoming/there", "--overwrite"], 1), @"error: worker filesharing-worker-1 does not take it: 'nf://incoming/there' is there already, with other content: upload under another name, or replace it where both sides allow that (--overwrite, and uploads.overwrite in the worker's inventory)");
     assert_snapshot!(of(&["a", "nf://incoming/a", "--workers", "nobody"], 1), @"error: no such file sharing worker can be reached: 'norfab worker filesharing-worker-1' starts one, 'norfab workers' shows who is there");
     assert_snapshot!(of(&["a", "http://incoming/a"], 2), @"error: 'http://incoming/a' is no file URL: write nf://PATH");
-    assert_snapshot!(of(&["a", "nf://incoming/a", "--workers", ""], 2), @"");
+    assert_snapshot!(of(&["a", "nf://incoming/a", "--workers", ""], 2), @"error: --workers: identity is empty");
     assert_snapshot!(of(&["nothing", "nf://incoming/a"], 5), @"error: cannot read nothing: No such file or directory (os error 2)");
     assert_snapshot!(of(&["folder", "nf://incoming/a"], 5), @"error: cannot read folder: it is no regular file");
     assert_eq!(lab.names("shared/incoming"), ["there"]);
