@@ -72,7 +72,7 @@ fn hostile_urls_are_refused_and_nothing_is_written() {
             "nf://other/f",
             "nf:///etc/passwd",
             "nf:////etc/passwd",
-            "nf:///tmp/f",
+            "nf:///var/f",
             "nf://INCOMING/f",
             "nf://incomingx/f",
             "nf://incoming /f",
