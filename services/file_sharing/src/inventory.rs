@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::error::FileSharingError;
 use crate::hidden::Hidden;
 use crate::remotes;
-use crate::remotes::definition::{Definition, MountPath};
+use crate::remotes::definition::Definition;
 use crate::uploads::settings::UploadSettings;
 
 /// The name of the service where the inventory names none.
@@ -74,7 +74,7 @@ impl Settings {
         };
         // What is written into a checkout is lost with the next change of its repository.
         if let Some(uploads) = &uploads
-            && let Ok(folder) = MountPath::parse(&uploads.folder.join("/"))
+            && let Some(folder) = uploads.mount()
             && remotes.iter().any(|remote| remote.mount.collides(&folder))
         {
             let found = Value::String(uploads.folder.join("/"));
@@ -168,6 +168,15 @@ mod tests {
         );
         assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
+        let remote = json!({"name": "r", "mount": "in/git", "url": "u", "branch": "main"});
+        assert_eq!(
+            refused(json!({"remotes": [remote], "uploads": {"folder": "in"}})),
+            "inventory key 'uploads.folder': expected a folder apart from those of git remotes, found \"in\""
+        );
+        assert_eq!(
+            refused(json!({"uploads": "in"})),
+            "inventory key 'uploads': expected an object with the key 'folder', found \"in\""
+        );
         assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
     }
 }

@@ -46,6 +46,7 @@ use inventory::Settings;
 use remotes::Remotes;
 use share::Share;
 use uploads::Uploads;
+use uploads::settings::UploadSettings;
 
 /// The service as the inventory of a worker describes it: see [`inventory`]. A relative `base_dir` is below
 /// `default_base_dir`, which is shared itself where the inventory names no folder. The folder is created if it is missing.
@@ -74,9 +75,10 @@ pub fn service_with_remotes(
 ) -> Result<Service, FileSharingError> {
     let settings = Settings::read(inventory, default_base_dir)?;
     let definitions = settings.remotes.clone();
+    let uploads = settings.uploads.as_ref().and_then(UploadSettings::mount);
     let (service, share, base_dir) = shared(settings)?;
     let told = definitions.iter().map(|definition| definition.of_inventory()).collect();
-    let remotes = Remotes::start(home, base_dir, definitions);
+    let remotes = Remotes::start(home, base_dir, definitions, uploads);
     Ok(remotes::tasks::all(&remotes, &share, told).into_iter().fold(service, Service::task))
 }
 

@@ -14,6 +14,7 @@ use super::place;
 use crate::error::FileSharingError;
 use crate::hidden::Hidden;
 use crate::inventory::wrong;
+use crate::remotes::definition::MountPath;
 
 /// Bytes of one file where the inventory does not say.
 pub const FILE_BYTES_DEFAULT: u64 = 4 << 30;
@@ -69,6 +70,11 @@ impl UploadSettings {
             files_max: number("max_files", "uploads.max_files", FILES_DEFAULT, FILES_MAX)?,
             overwrite,
         })
+    }
+
+    /// The folder, as git remotes name theirs.
+    pub(crate) fn mount(&self) -> Option<MountPath> {
+        MountPath::parse(&self.folder.join("/")).ok()
     }
 
     /// The URL of the folder.
