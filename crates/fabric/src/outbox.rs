@@ -82,12 +82,18 @@ impl Outbox {
         });
     }
 
-    /// Puts other words in the place of what waits about jobs.
-    pub(crate) fn reword(&mut self, mut words: impl FnMut(&JobId, &Frames) -> Option<Frames>) {
-        for waiting in &mut self.queue {
-            let Some(frames) = waiting.job.as_ref().and_then(|job| words(job, &waiting.frames)) else { continue };
-            self.bytes = self.bytes - size(&waiting.frames) + size(&frames);
-            waiting.frames = frames;
+    /// Throws away what waits about jobs and is `unwanted`, in its order.
+    pub(crate) fn remove(&mut self, mut unwanted: impl FnMut(&JobId, &Frames) -> bool) {
+        let bytes = &mut self.bytes;
+        self.queue.retain(|waiting| {
+            let keep = !waiting.job.as_ref().is_some_and(|job| unwanted(job, &waiting.frames));
+            if !keep {
+                *bytes -= size(&waiting.frames);
+            }
+            keep
+        });
+        if self.queue.is_empty() {
+            self.company_until = None;
         }
     }
 
@@ -311,17 +317,20 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_can_be_worded_anew() {
+    fn what_waits_can_be_taken_away() {
         let mut bench = Bench::new();
         let job = JobId::parse("1").expect("an id");
         let frames =
             |text: &'static str| -> Frames { [bytes::Bytes::from_static(text.as_bytes())].into_iter().collect() };
         bench.outbox.push(bench.now, frames("old"), Class::Data, Some(job.clone()), None);
         bench.outbox.push(bench.now, frames("of nobody"), Class::Data, None, None);
-        bench.outbox.reword(|about, words| (*about == job && *words == frames("old")).then(|| frames("newer")));
-        assert_eq!(bench.outbox.bytes(), "newer".len() + "of nobody".len());
+        bench.outbox.push(bench.now, frames("kept"), Class::Data, Some(job.clone()), None);
+        bench.outbox.remove(|about, words| *about == job && *words == frames("old"));
+        assert_eq!(bench.outbox.bytes(), "kept".len() + "of nobody".len());
         bench.outbox.flush(bench.now, &mut bench.dealer).expect("a link");
-        let received = bench.router.try_receive().expect("a link").expect("a message");
-        assert_eq!(received.frames, ["newer"]);
+        for left in ["of nobody", "kept"] {
+            let received = bench.router.try_receive().expect("a link").expect("a message");
+            assert_eq!(received.frames, [left]);
+        }
     }
 }

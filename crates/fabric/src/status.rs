@@ -106,7 +106,7 @@ impl LinkState {
 }
 
 /// Tells what is wrong with a link of a role, and what to do, in the words of whoever started it. It is asked on the role's thread
-/// whenever the link says how it stands, also when nothing is wrong.
+/// whenever the link stands otherwise than before, also when nothing is wrong.
 pub type TellProblem = Arc<dyn Fn(&LinkState) -> Option<Problem> + Send + Sync>;
 
 /// As [`LinkState::problem`]: for those who do not know where the link's settings are from.

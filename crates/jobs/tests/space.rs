@@ -250,6 +250,48 @@ mod full {
     }
 
     #[test]
+    fn the_end_of_a_clients_job_stays_behind_a_result_that_finds_no_space() {
+        /// More than what is small, and less than what is stored in parts.
+        const RESULT: usize = 300 << 10;
+        let Some(mounted) = Mounted::new(SIZE) else { return };
+        let path = mounted.path("client.db");
+        let writer = spawn_client::<usize>(
+            "test",
+            move || Ok(Box::new(SqliteClientStore::open(&path, STAMP).expect("a database"))),
+            drop,
+        )
+        .expect("a writer");
+        let details = || {
+            let (told, answer) = channel();
+            let query = move |store: Result<&mut (dyn ClientStore + 'static), QueryError>| {
+                told.send(store.map(|store| store.job(&id(0)).expect("readable").expect("a job")))
+                    .expect("it is heard");
+            };
+            writer.try_query_whole(query).expect("room");
+            answer.recv_timeout(PATIENCE).expect("an answer")
+        };
+        writer.try_submit(vec![(client_insert(0), None)]).expect("space in the queue");
+        assert!(details().is_ok());
+        mounted.fill();
+        // For the end, and not for the result.
+        mounted.leave(1400 << 10);
+        let end = progress(0, ClientState::Completed);
+        let result = result(0, "worker-1", &large(RESULT));
+        writer.try_submit(vec![(result, None), (end, None)]).expect("space in the queue");
+        assert_eq!(details().map(|_| ()), Err(QueryError::Behind), "the result is stored although there is no space");
+        mounted.empty();
+        let until = Instant::now() + PATIENCE;
+        let found = loop {
+            match details() {
+                Ok(found) if found.job.state.is_final() => break found,
+                _ => assert!(Instant::now() < until, "it does not end"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(found.results.iter().map(|(_, payload)| payload.len()).collect::<Vec<_>>(), [RESULT]);
+    }
+
+    #[test]
     fn a_little_space_that_a_process_before_left_is_given_back_although_the_disk_was_full_at_first() {
         /// Less than an eighth of the file, and more than is kept anyway.
         const LEFT: usize = 2 << 20;

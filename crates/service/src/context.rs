@@ -212,6 +212,12 @@ impl TaskContext {
         }
     }
 
+    /// What the client has said meanwhile, one word after the other; `None`: nothing more, or somebody else waits for it. Does not
+    /// wait: a wait of no length takes a millisecond, by the clock of the runtime.
+    pub fn credit_so_far(&self) -> Option<StreamCredit> {
+        self.inner.credits.try_lock().ok()?.try_recv().ok()
+    }
+
     /// As [`Self::next_credit`], for blocking tasks.
     pub fn next_credit_blocking(&self, timeout: Duration) -> Result<StreamCredit, CreditError> {
         self.runtime().block_on(self.next_credit(timeout))

@@ -423,7 +423,7 @@ impl World {
                 WorkerOutput::Abandon { job, why, .. } => {
                     trace!(self, "worker {index}: {job} does not run: {why:?}");
                     if matches!(why, Abandoned::Cancelled { .. }) {
-                        self.announce_cancel(index, &job);
+                        self.announce_cancel(index, &job, &why);
                     }
                     if why == Abandoned::Restarted {
                         self.watch.interrupted(&job, &self.workers[index].identity);
@@ -431,8 +431,8 @@ impl World {
                     self.finish_task(index, &job, Ending::Failed);
                 }
                 WorkerOutput::Deliver { job, put } => self.deliver(index, &job, &put),
-                WorkerOutput::Cancel { job, .. } => {
-                    self.announce_cancel(index, &job);
+                WorkerOutput::Cancel { job, why, .. } => {
+                    self.announce_cancel(index, &job, &why);
                     // Some tasks end when they are told to, others do not listen.
                     if self.random.bool() && self.workers[index].tasks.remove(&job).is_some() {
                         self.finish_task(index, &job, Ending::Cancelled);
@@ -454,12 +454,13 @@ impl World {
         }
     }
 
-    fn announce_cancel(&mut self, index: usize, job: &JobId) {
+    fn announce_cancel(&mut self, index: usize, job: &JobId, why: &Abandoned) {
         let worker = &mut self.workers[index];
         self.watch.worker_cancels(job, &worker.identity);
         let text = "cancelled by its caller";
-        let cancellation = serde_json::json!({ body::CANCELLATION_KEY: { "text": text } });
-        let body = event(&worker.identity, job, EventType::Progress, Some(cancellation));
+        let is_back = matches!(why, Abandoned::Cancelled { back: true, .. });
+        let cancellation = (!is_back).then(|| serde_json::json!({ body::CANCELLATION_KEY: { "text": text } }));
+        let body = event(&worker.identity, job, EventType::Progress, cancellation);
         let taken = worker.machine.as_mut().map(|machine| machine.announce_cancel(job, text, body));
         self.check_taken(index, job, taken);
     }

@@ -153,7 +153,7 @@ impl Stream<'_> {
             return Ok(());
         }
         // What the client has said meanwhile is read whether it is needed or not: there is room for so much only.
-        while let Ok(credit) = self.context.next_credit_blocking(Duration::ZERO) {
+        while let Some(credit) = self.context.credit_so_far() {
             self.has_read(credit);
         }
         while self.sent - self.read >= self.window {

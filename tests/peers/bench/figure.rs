@@ -44,7 +44,7 @@ pub struct Figure {
     pub better: Better,
     /// Measures one side. Panics if that side does not do what is measured; not a number where it cannot be measured.
     pub measure: fn(&Plan, Side) -> f64,
-    /// Measures what libzmq alone needs, where that can be said.
+    /// Measures what something plain reaches that does only this: libzmq, curl.
     pub limit: Option<fn(&Plan) -> f64>,
 }
 
@@ -113,7 +113,7 @@ impl Measured<'_> {
             line += &format!("  {} times better", rounded(ratio));
         }
         if self.figure.limit.is_some() {
-            line += &format!("  bare router {}", number(self.limit));
+            line += &format!("  bare {}", number(self.limit));
         }
         line
     }

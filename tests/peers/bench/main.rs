@@ -5,6 +5,7 @@
 
 mod backlog;
 mod figure;
+mod files;
 mod idle;
 mod large;
 mod load;
@@ -177,6 +178,18 @@ const FIGURES: &[Figure] = &[
         measure: large::slowest_beside,
         limit: None,
     },
+    Figure {
+        name: "file_rate_plain",
+        unit: "MB/s",
+        better: Better::Higher,
+        measure: files::rate_plain,
+        limit: Some(files::curl_rate),
+    },
+    Figure { name: "file_rate_curve", unit: "MB/s", better: Better::Higher, measure: files::rate_curve, limit: None },
+    Figure { name: "file_peak_worker", unit: "MB", better: Better::Lower, measure: files::peak_worker, limit: None },
+    Figure { name: "file_peak_broker", unit: "MB", better: Better::Lower, measure: files::peak_broker, limit: None },
+    Figure { name: "file_peak_client", unit: "MB", better: Better::Lower, measure: files::peak_client, limit: None },
+    Figure { name: "jobs_beside_file", unit: "x", better: Better::Lower, measure: files::jobs_beside, limit: None },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];
 

@@ -278,7 +278,7 @@ impl Run {
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
             if self.connected {
-                self.reword_posts();
+                self.take_back_posts();
                 self.machine.connected(SystemClock::now());
             } else {
                 self.machine.disconnected();
@@ -491,12 +491,16 @@ impl Run {
         }
     }
 
-    /// What was about to leave when the connection was lost leaves on the next one, and a POST says how much of its job's time is left.
-    fn reword_posts(&mut self) {
-        let (now, machine) = (SystemClock::now(), &self.machine);
-        self.outbox.reword(|job, frames| {
+    /// What was about to leave when the connection was lost leaves on the next one, but for POSTs: the machine decides anew whether, to
+    /// whom and with which words, as the next broker may not remember to whom the job went.
+    fn take_back_posts(&mut self) {
+        let machine = &mut self.machine;
+        self.outbox.remove(|job, frames| {
             let is_post = frames.get(2).and_then(|frame| Command::from_frame(frame)) == Some(Command::Post);
-            is_post.then(|| machine.reworded(now, job, frames.get(4)?)).flatten()
+            if is_post {
+                machine.has_not_left(job, frames);
+            }
+            is_post
         });
     }
 

@@ -484,7 +484,7 @@ impl Run {
     fn announce_cancel(&mut self, job: &JobId, task: &TaskName, why: &Abandoned) {
         let text = tasks::reason(why);
         info!(job_uuid = %job, "worker {}: job {job} is {text}", self.runner.identity);
-        let body = tasks::cancelled_event(&self.runner, job, task, &text);
+        let body = tasks::cancelled_event(&self.runner, job, task, why, &text);
         if let Err(reason) = self.machine.announce_cancel(job, &text, body) {
             debug!("worker {}: that job {job} is cancelled was not told: {reason}", self.runner.identity);
         }

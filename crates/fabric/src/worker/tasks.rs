@@ -360,10 +360,12 @@ fn completed_event(runner: &Runner, job: &JobId, task: &TaskName) -> Bytes {
 }
 
 /// The event that says that a job was cancelled, by whom, when and why.
-pub(super) fn cancelled_event(runner: &Runner, job: &JobId, task: &TaskName, text: &str) -> Bytes {
+pub(super) fn cancelled_event(runner: &Runner, job: &JobId, task: &TaskName, why: &Abandoned, text: &str) -> Bytes {
     let mut event = event(runner, job, task, EventType::Progress, text, EventStatus::Cancelled);
     event.severity = Severity::Warning;
-    event.extras = serde_json::json!({ CANCELLATION_KEY: { "text": text } }).as_object().cloned();
+    if !matches!(why, Abandoned::Cancelled { back: true, .. }) {
+        event.extras = serde_json::json!({ CANCELLATION_KEY: { "text": text } }).as_object().cloned();
+    }
     log(&event);
     norfab_protocol::body::encode(&event)
 }
@@ -373,7 +375,7 @@ pub(super) fn reason(why: &Abandoned) -> String {
     match why {
         Abandoned::Expired => "its deadline passed before it started".to_owned(),
         Abandoned::Cancelled { text: Some(text), .. } => text.clone(),
-        Abandoned::Cancelled { by, reason, text: None } => {
+        Abandoned::Cancelled { by, reason, text: None, .. } => {
             cancel_text(by.as_str(), &SystemClock::ctime(), reason.as_deref())
         }
         Abandoned::Unreadable(error) => format!("its request cannot be read: {error}"),

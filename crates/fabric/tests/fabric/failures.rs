@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use norfab_fabric::broker::BrokerInformation;
-use norfab_fabric::client::SubmitError;
+use norfab_fabric::client::{JobSpec, SubmitError};
 use norfab_jobs::{ClientJobFilter, MemoryClientStore, QueryError, StoreError};
 use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::JobUpdate;
+use norfab_protocol::frame::Command;
 use norfab_protocol::message::{BrokerToWorker, ClientCommand, ClientMessage, WorkerMessage};
 use norfab_protocol::target::Target;
 use norfab_protocol::{JobId, KeepaliveConfig, ServiceName};
@@ -20,7 +21,7 @@ use norfab_transport::{LinkError, Ready, Received, RouterLink, SendError, Waker}
 use serde_json::{Map, Value, json};
 
 use crate::decision::{Bench, Player, service};
-use crate::hooked::{Hooked, Hooks, client_at};
+use crate::hooked::{Hooked, Hooks, client_at, client_with_room};
 use crate::support::{Fabric, Information, broker_with, kwargs, management, runtime, spec};
 
 /// Longest that a test waits for what must come.
@@ -241,5 +242,44 @@ fn who_begins_to_follow_a_job_is_told_its_open_questions() {
         assert!(matches!(news, Some(JobUpdate::Question(..))), "{news:?}");
         job.cancel("the test", None).await.expect("room");
         fabric.stop().await;
+    });
+}
+
+#[test]
+fn a_post_that_waits_to_leave_when_the_connection_is_lost_is_decided_anew_on_the_next_one() {
+    runtime().block_on(async {
+        let network = MemoryNetwork::new();
+        let router = network.router("broker").expect("a router");
+        // One message leaves; the next one waits, as nobody reads.
+        let client = client_with_room(&network, 1, MemoryClientStore::default());
+        let mut jobs = Vec::new();
+        for id in ["left", "waits"] {
+            let id = JobId::parse(id).expect("a name");
+            // It is posted in the turn in which it is taken.
+            jobs.push(client.submit(JobSpec { id: Some(id), ..spec("t") }).await.expect("taken"));
+        }
+        drop(router);
+        let mut router = network.router("broker").expect("a router");
+        let end = Instant::now() + PATIENCE;
+        let mut about: Vec<(Command, String, Value)> = Vec::new();
+        // The first may be with a worker: all are asked who has it, together with whatever else may be with one.
+        let asks = |(command, job, body): &(Command, String, Value)| {
+            *command == Command::Get && (job == "left" || body.to_string().contains("left"))
+        };
+        while !about.last().is_some_and(asks) {
+            assert!(Instant::now() < end, "{about:?}");
+            match router.try_receive().expect("a link") {
+                Some(Received { frames, .. }) => {
+                    let command = Command::from_frame(&frames[2]).expect("a command");
+                    let body: Value = serde_json::from_slice(&frames[6]).expect("JSON");
+                    about.push((command, String::from_utf8_lossy(&frames[5]).into_owned(), body));
+                }
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+        let (first, question) = (&about[0], &about[about.len() - 1]);
+        assert_eq!((first.0, &*first.1, &first.2["again"]), (Command::Post, "waits", &Value::Null), "{about:?}");
+        assert!(!question.2.to_string().contains("waits"), "{about:?}");
+        client.stop().await;
     });
 }

@@ -83,10 +83,15 @@ impl<H: Hooks> ClientStore for Hooked<H> {
 
 /// A client named `c` with a store, at the endpoint `broker`.
 pub fn client_at(network: &MemoryNetwork, store: impl ClientStore + 'static) -> ClientHandle {
+    client_with_room(network, 1000, store)
+}
+
+/// The same with a queue to the broker of so many messages.
+pub fn client_with_room(network: &MemoryNetwork, messages: usize, store: impl ClientStore + 'static) -> ClientHandle {
     ClientHandle::start(ClientOptions {
         identity: Identity::parse("c").expect("a name"),
         config: ClientConfig::default(),
-        link: Box::new(network.dealer("broker", b"c", 1000).expect("a dealer")),
+        link: Box::new(network.dealer("broker", b"c", messages).expect("a dealer")),
         store: Box::new(move || Ok(Box::new(store))),
         problem: norfab_fabric::tell_problem(),
     })

@@ -11,7 +11,7 @@ use super::rows::Rows;
 use super::store::{Schema, SqliteStore, apply, mark, operations};
 use super::{Counts, Database, statement, store_error};
 use crate::error::StoreError;
-use crate::store::{LISTED_JOBS_MAX, Operation, PAGE_BYTES_MAX, Page, PageEnd, Paged, Store, UnreadableJob};
+use crate::store::{LISTED_JOBS_MAX, Operation, PAGE_BYTES_MAX, Page, PageEnd, Paged, UnreadableJob};
 
 impl<S: Schema> SqliteStore<S> {
     /// Asks the database about all jobs, or about one. On a full disk it can answer only about jobs of which nothing is noted.

@@ -147,7 +147,8 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
     /// Stores a batch, behind small changes that are held: the outcome of each operation. What has to stay behind a large one is held,
     /// too, and no job is begun while much is.
     fn write(&mut self, operations: Vec<S::Operation>, tokens: &[Option<Token>]) -> Vec<Outcome> {
-        if self.held.lets_all_pass() {
+        // What there is space for now keeps nobody back.
+        if self.held.lets_all_pass() || (self.retry().is_ok() && self.held.lets_all_pass()) {
             return self.write_all(operations, tokens);
         }
         let reasons: Vec<Option<StoreError>> =
@@ -189,10 +190,12 @@ impl<S: ?Sized + Store, Token: Clone> Writing<'_, S, Token> {
         let mut outcomes = Vec::with_capacity(operations.len());
         for tokens in tokens.chunks(most) {
             let part: Vec<_> = operations.drain(..tokens.len()).collect();
-            // One that is kept keeps those behind it, of which some are about its job.
-            let applied =
-                if self.held.is_empty() { self.apply(&part) } else { self.retry().and_then(|()| self.apply(&part)) };
-            outcomes.extend(match applied {
+            if !self.held.is_empty() {
+                // One that is kept keeps back those behind it that are about its job.
+                outcomes.extend(self.write(part, tokens));
+                continue;
+            }
+            outcomes.extend(match self.apply(&part) {
                 Ok(outcomes) => outcomes,
                 Err(error) => self.keep(part, tokens, &error),
             });

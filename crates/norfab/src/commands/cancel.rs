@@ -394,7 +394,8 @@ fn at_its_end(job: &ClientJob) -> Map<String, Value> {
     let confirmed = confirmed.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
     let told = |worker: &Identity| {
         let said = format!("worker {worker}: ");
-        job.errors.iter().find_map(|error| error.strip_prefix(&said)).map(|why| (worker.to_string(), why.into()))
+        let why = job.errors.iter().find_map(|error| error.strip_prefix(&said));
+        why.filter(|why| Lost::may_go_on(why)).map(|why| (worker.to_string(), why.into()))
     };
     confirmed.chain(job.dispatched.iter().filter_map(told)).collect()
 }

@@ -20,6 +20,9 @@ pub struct CancelBody {
     /// end what it has, and the job may go on elsewhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends: bool,
+    /// Ours, for workers: the fabric takes the job back from this worker, as another one has it. Nobody cancelled it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub back: bool,
     /// Ours, for brokers: whose job it is, where another client cancels it. That client is told and sees to the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Identity>,

@@ -105,7 +105,7 @@ impl Client {
     ) {
         if self.connected {
             let text = Some(body::bounded_cancel_text(text));
-            let body = body::encode(&CancelBody { reason: None, text, ends: client.is_some(), client });
+            let body = body::encode(&CancelBody { text, ends: client.is_some(), client, ..CancelBody::default() });
             self.send(ClientMessage { command: ClientCommand::Delete, service, target, job: job.clone(), body });
         }
     }

@@ -37,6 +37,12 @@ impl Lost {
         }
     }
 
+    /// Whether what the errors of a job say of a worker means that something of the job may run there.
+    pub fn may_go_on(said: &str) -> bool {
+        let all = [Self::Expired, Self::CancelUntold, Self::CancelUnanswered, Self::Vanished, Self::Unknown];
+        all.iter().any(|lost| lost.to_string() == said)
+    }
+
     /// What the errors of a job say of a worker.
     pub fn of_worker(&self, worker: &Identity) -> String {
         format!("worker {worker}: {self}")

@@ -188,6 +188,9 @@ impl Client {
                 job.next_ask = Some(at);
             } else if job.posts > 0 {
                 job.next_post = Some(job.again_at(now, at));
+            } else if job.in_flight {
+                // Its POST did not leave.
+                job.next_post = Some(at);
             }
             // Nothing that was asked on the connection before is answered any more.
             (job.around, job.unanswered_rounds) = (None, 0);

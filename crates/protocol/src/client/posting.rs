@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::job::{Job, JobState};
 use super::{Client, RUNS_MAX};
+use crate::body;
 use crate::frame::Frames;
 use crate::message::{ClientCommand, ClientMessage};
 use crate::name::{JobId, ServiceName};
@@ -117,12 +118,14 @@ impl Client {
         self.send(message);
     }
 
-    /// A POST for all that the job is for, as it would be sent now: one that has waited to leave says how much of the job's time there was
-    /// before. `None`: that is no POST of an unfinished job.
-    pub fn reworded(&self, now: Instant, id: &JobId, target: &[u8]) -> Option<Frames> {
-        let job = self.jobs.get(id).filter(|job| job.request.target.as_str().as_bytes() == target)?;
-        let again = job.posts > 1 || job.may_be_posted;
-        Some(job.post_to(now, job.request.target.clone(), again, job.turn_of_posts).encode())
+    /// A POST of a job waited to leave when the connection was lost, and was thrown away. Where it was the first one, the job was never
+    /// posted; whatever else it was is found out on the next connection.
+    pub fn has_not_left(&mut self, id: &JobId, post: &Frames) {
+        let was_first =
+            post.get(6).and_then(|body| body::check_job_request(body).ok()).is_some_and(|poster| poster.first);
+        if let Some(job) = self.jobs.get_mut(id).filter(|job| was_first && job.posts == 1) {
+            (job.posts, job.posted_on, job.remembered_on) = (0, None, None);
+        }
     }
 
     /// Asks the workers that have not answered.

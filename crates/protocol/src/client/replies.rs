@@ -206,6 +206,8 @@ impl Client {
             return;
         }
         let names_one = match &job.request.target {
+            // It was told that another one has it, and gives it up.
+            Target::Any if job.turned_away.contains(worker) => false,
             Target::Any => true,
             Target::All => false,
             Target::Text(text) => text == worker.as_str(),
@@ -251,7 +253,7 @@ impl Client {
         } else if job.request.target == Target::Any && job.turn_away(worker) {
             // Another one has it. Where it only waits there, it does not start.
             let text = format!("cancelled by the fabric: job {id} for any worker is with another one");
-            let body = body::encode(&CancelBody { text: Some(text), ..CancelBody::default() });
+            let body = body::encode(&CancelBody { text: Some(text), back: true, ..CancelBody::default() });
             let (service, target, job) = (job.request.service.clone(), Target::list([worker]), id.clone());
             self.send(ClientMessage { command: ClientCommand::Delete, service, target, job, body });
         }

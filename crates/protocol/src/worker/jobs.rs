@@ -33,7 +33,7 @@ impl ActiveJob {
     /// How it ends, and with which words: one that was cancelled ends as that.
     pub(super) fn end(&self, worker: &Identity, ending: Ending, reply: Bytes) -> (Ending, Bytes) {
         match &self.cancelled {
-            Some(Abandoned::Cancelled { text: Some(text), .. }) if self.ends => {
+            Some(Abandoned::Cancelled { text: Some(text), back: false, .. }) => {
                 (Ending::Cancelled, marked(worker, &reply, text))
             }
             Some(_) => (Ending::Cancelled, reply),
@@ -58,7 +58,6 @@ impl Worker {
             phase: if given_up { Phase::Running } else { Phase::Queued },
             questions: Vec::new(),
             cancelled: None,
-            ends: false,
             abandoned: false,
             attempts,
             counted,
@@ -142,7 +141,6 @@ impl Worker {
             phase: Phase::Storing,
             questions: Vec::new(),
             cancelled: None,
-            ends: false,
             abandoned: false,
             attempts: 0,
             counted: false,
@@ -398,7 +396,7 @@ impl Worker {
     pub(super) fn delete(&mut self, delivery: Delivery) {
         let Delivery { client, job, body } = delivery;
         let cancel: CancelBody = body::decode("a cancellation", &body).unwrap_or_default();
-        let CancelBody { reason, text, ends, client: owner } = cancel;
+        let CancelBody { reason, text, ends, back, client: owner } = cancel;
         let text = text.map(body::bounded_cancel_text);
         let Some(active) = self.jobs.get_mut(&job) else {
             if ends {
@@ -412,12 +410,16 @@ impl Worker {
         if matches!(active.phase, Phase::Unstored { .. }) {
             return self.reply_active(client, &job);
         }
-        if active.cancelled.is_some() {
-            return;
+        match &mut active.cancelled {
+            // Somebody cancels what is being taken back.
+            Some(Abandoned::Cancelled { by, text: words, back: is_back, .. }) if *is_back && !back => {
+                (*by, *words, *is_back) = (client, text.or_else(|| words.take()), false);
+                return;
+            }
+            Some(_) => return,
+            None => {}
         }
-        // The fabric takes a job back from one of several workers without that: it goes on elsewhere, and nobody cancelled it.
-        active.ends = ends;
-        let why = Abandoned::Cancelled { by: client, reason: reason.map(body::bounded_cancel_text), text };
+        let why = Abandoned::Cancelled { by: client, reason: reason.map(body::bounded_cancel_text), text, back };
         match active.phase {
             Phase::Running => {
                 active.cancelled = Some(why.clone());

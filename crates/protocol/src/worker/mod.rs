@@ -125,8 +125,6 @@ struct ActiveJob {
     questions: Vec<InputRequest>,
     /// Somebody cancelled it. Whatever its task returns, it ends as cancelled.
     cancelled: Option<Abandoned>,
-    /// It ends as a whole with that, and not here alone.
-    ends: bool,
     abandoned: bool,
     /// How often it was begun by processes before this one.
     attempts: u32,

@@ -139,6 +139,8 @@ pub enum Abandoned {
         reason: Option<String>,
         /// Who, when and why, in the client's words.
         text: Option<String>,
+        /// Nobody did: another worker has it, and the fabric takes it back from this one.
+        back: bool,
     },
     /// The worker's process ended while it ran.
     Restarted,

@@ -305,7 +305,10 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
     bench.accept("2");
     assert_eq!(bench.told(&["0x07", "c", "", "1", "{}"]), [Did::Cancelled]);
     let did = bench.told(&["0x07", "c", "", "2", r#"{"reason":"typo"}"#]);
-    assert_eq!(did, [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()), text: None })]);
+    assert_eq!(
+        did,
+        [Did::Abandoned(Abandoned::Cancelled { by: name("c"), reason: Some("typo".into()), text: None, back: false })]
+    );
     assert_eq!(bench.told(&["0x07", "c", "", "2", "{}"]), [], "once");
     let reply = result_reply(&name("w"), b"{}");
     bench.worker.finished(bench.now, &job("2"), Ending::Failed, reply, Bytes::from_static(b"{}"));
@@ -320,7 +323,7 @@ fn a_cancelled_job_ends_at_once_when_queued_and_is_told_when_running() {
 fn a_cancelled_job_ends_as_cancelled_whatever_its_task_returns() {
     let mut bench = Bench::new(1);
     bench.accept("1");
-    let text = r#"{"text":"cancelled by me at noon","ends":true}"#;
+    let text = r#"{"text":"cancelled by me at noon"}"#;
     assert_eq!(bench.told(&["0x07", "other", "", "1", text]), [Did::Cancelled]);
     bench
         .worker

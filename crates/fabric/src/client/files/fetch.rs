@@ -106,7 +106,13 @@ impl Receiver for OneFile {
                 }
                 self.received = offset + bytes.len() as u64;
             }
-            Arrival::Whole { hash, facts, .. } => self.whole = Some((hash, facts)),
+            Arrival::Whole { hash, facts, .. } => {
+                // Without that a host that goes down could leave an empty file under the name.
+                if !self.is_there {
+                    self.part.sync()?;
+                }
+                self.whole = Some((hash, facts));
+            }
             Arrival::Failed { why, .. } => self.failed = Some(why),
         }
         Ok(())

@@ -26,17 +26,24 @@ fn a_post_that_comes_behind_the_cancellation_of_its_job_does_not_run() {
 }
 
 #[test]
-fn a_job_that_is_taken_back_from_one_worker_is_not_told_as_cancelled() {
-    let mut bench = Bench::new(1);
-    bench.accept("1");
-    let text = r#"{"text":"cancelled by the fabric: another one has it"}"#;
-    assert_eq!(bench.told(&["0x07", "c", "", "1", text]), [Did::Cancelled]);
-    bench.worker.announce_cancel(&job("1"), "cancelled by the fabric", Bytes::from_static(b"{}")).expect("it runs");
-    let reply = result_reply(&name("w"), b"{}");
-    bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
-    let payload = std::iter::from_fn(|| bench.worker.poll_output()).find_map(|output| match output {
-        WorkerOutput::Store(WorkerStoreOperation::Finish { payload, .. }, _) => Some(payload),
-        _ => None,
-    });
-    assert_eq!(payload.expect("its end").as_ref(), b"{}");
+fn a_job_that_is_taken_back_from_one_worker_is_not_told_as_cancelled_unless_somebody_cancels_it_then() {
+    for cancelled in [false, true] {
+        let mut bench = Bench::new(1);
+        bench.accept("1");
+        let text = r#"{"text":"cancelled by the fabric: another one has it","back":true}"#;
+        assert_eq!(bench.told(&["0x07", "c", "", "1", text]), [Did::Cancelled]);
+        bench.worker.announce_cancel(&job("1"), "cancelled by the fabric", Bytes::from_static(b"{}")).expect("it runs");
+        if cancelled {
+            bench.told(&["0x07", "c", "", "1", r#"{"text":"cancelled by me","ends":true}"#]);
+        }
+        let reply = result_reply(&name("w"), br#"{"failed":true}"#);
+        bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
+        let payload = std::iter::from_fn(|| bench.worker.poll_output()).find_map(|output| match output {
+            WorkerOutput::Store(WorkerStoreOperation::Finish { payload, .. }, _) => Some(payload),
+            _ => None,
+        });
+        let payload = String::from_utf8(payload.expect("its end").to_vec()).expect("text");
+        assert_eq!(payload.contains("cancelled by me"), cancelled, "{payload}");
+        assert!(!payload.contains("by the fabric"), "{payload}");
+    }
 }
