@@ -1,6 +1,7 @@
 //! JSON bodies of any bytes: read or refused, and what was read survives being written.
 #![no_main]
 
+use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use norfab_protocol::body::{
     self, Accepted, CancelBody, Dispatched, ManagementBody, PutBody, Refused, StateReply, Waiting,
@@ -29,9 +30,13 @@ fuzz_target!(|data: &[u8]| {
     survives::<Event>(data);
     survives::<CancelBody>(data);
     survives::<TaskResult>(data);
-    match body::decode_put(data) {
+    match body::decode_put(&Bytes::copy_from_slice(data)) {
         Ok(Some(PutBody::Input(input))) => drop(body::encode(&input)),
         Ok(Some(PutBody::Credit(credit))) => drop(body::encode(&credit)),
+        Ok(Some(PutBody::Content(content))) => {
+            assert_eq!([body::CONTENT_MARK, &content[..]].concat(), data);
+            assert_eq!(body::check_put(data), Ok(()));
+        }
         Ok(None) | Err(_) => {}
     }
     if let Ok(target) = Target::from_frame(data) {

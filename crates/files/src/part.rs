@@ -6,11 +6,11 @@ use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::hash::Prefix;
@@ -139,13 +139,57 @@ impl Part {
     /// Gives it the permissions and the time of what it is a copy of, and moves it to its place, where it takes the place of a file of that
     /// name. Errors: that is not possible; it stays what it is.
     pub fn keep(mut self, target: &OsStr, facts: Facts) -> io::Result<()> {
-        // Bits that give the rights of somebody else are no part of a copy, and its owner can go on with it.
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(facts.mode & 0o777 | 0o600))?;
-        let time = Timespec { tv_sec: facts.modified, tv_nsec: 0 };
-        rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?;
+        self.dress(facts)?;
         rustix::fs::renameat(&self.folder, &self.name, self.folder.as_fd(), target)?;
         self.moved = true;
         Ok(())
+    }
+
+    /// As [`Self::keep`], and it is on the disk, under its name, when this returns. `replaces`: whether it may take the place of a file
+    /// of that name. Errors: as there; something is in its place that it may not replace ([`io::ErrorKind::AlreadyExists`]).
+    pub fn keep_durably(mut self, target: &OsStr, facts: Facts, replaces: bool) -> io::Result<()> {
+        self.dress(facts)?;
+        self.file.sync_all()?;
+        let folder = self.folder.as_fd();
+        if replaces {
+            rustix::fs::renameat(folder, &self.name, folder, target)?;
+        } else {
+            match rustix::fs::renameat_with(folder, &self.name, folder, target, RenameFlags::NOREPLACE) {
+                // A file system that knows no such renaming: a second name is not taken where there is one, either.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                    rustix::fs::linkat(folder, &self.name, folder, target, AtFlags::empty())?;
+                    rustix::fs::unlinkat(folder, &self.name, AtFlags::empty())?;
+                }
+                renamed => renamed?,
+            }
+        }
+        self.moved = true;
+        match rustix::fs::fsync(folder) {
+            // Not of every file system: it has no more to offer.
+            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn dress(&self, facts: Facts) -> io::Result<()> {
+        // Bits that give the rights of somebody else are no part of a copy, and its owner can go on with it.
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(facts.mode & 0o777 | 0o600))?;
+        let time = Timespec { tv_sec: facts.modified, tv_nsec: 0 };
+        Ok(rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?)
+    }
+
+    /// Gives it the time that it is by the clock of its file system, and tells that: seconds since 1970. So others see that somebody
+    /// goes on with it.
+    pub fn touch(&self) -> io::Result<i64> {
+        let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        rustix::fs::futimens(&self.file, &Timestamps { last_access: now, last_modification: now })?;
+        Ok(self.file.metadata()?.mtime())
+    }
+
+    /// Which file it is: device and number, as long as it is open.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
     }
 
     /// Throws it away.
@@ -178,7 +222,7 @@ fn begin_to_sync(_file: &File, _offset: u64, _bytes: u64) {}
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -242,6 +286,35 @@ mod tests {
         assert_eq!(part.name(), OsStr::new(".a.4.part"));
         part.write(b"new", 0).expect("written");
         assert_eq!(fs::read(&outside).expect("read"), b"kept");
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_another_only_where_it_may() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let target = OsStr::new("a");
+        for (replaces, kept) in [(false, true), (false, false), (true, true)] {
+            let part = open(folder.path(), "a");
+            part.write(if replaces { b"new" } else { b"old" }, 0).expect("written");
+            match part.keep_durably(target, FACTS, replaces) {
+                Ok(()) => assert!(kept),
+                Err(error) => {
+                    assert!(!kept && error.kind() == io::ErrorKind::AlreadyExists, "{error}");
+                    assert_eq!(names(folder.path()), [".a.part", "a"]);
+                }
+            }
+        }
+        assert_eq!(names(folder.path()), ["a"]);
+        assert_eq!(fs::read(folder.path().join("a")).expect("read"), b"new");
+    }
+
+    #[test]
+    fn a_part_that_somebody_goes_on_with_is_as_old_as_that() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = open(folder.path(), "a");
+        part.dress(FACTS).expect("dressed");
+        let now = part.touch().expect("touched");
+        assert!(now > FACTS.modified && fs::metadata(folder.path().join(".a.part")).expect("there").mtime() == now);
+        assert!(is_part_name(part.name().as_bytes()) && !is_part_name(b"a.part") && !is_part_name(b".a.parts"));
     }
 
     #[test]

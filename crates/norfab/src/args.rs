@@ -1,6 +1,7 @@
 //! What is typed.
 
 mod files;
+mod put;
 mod sync;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use clap::parser::ValueSource;
 use clap::{ArgAction, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 pub use files::{AskedArgs, CompleteArgs, GetArgs, LsArgs, StatArgs, TreeArgs};
+pub use put::PutArgs;
 pub use sync::{RmCacheArgs, SyncArgs};
 
 /// Network automations fabric: one broker, many workers, many clients.
@@ -415,6 +417,8 @@ pub enum FilesCommand {
     Tree(TreeArgs),
     /// Show sizes, times, permissions and hashes of files, and which workers have them
     Stat(StatArgs),
+    /// Upload a file to a worker that takes it
+    Put(PutArgs),
     /// Make a folder here like one that a worker shares
     Sync(SyncArgs),
     /// Show the files that 'get --cache' keeps

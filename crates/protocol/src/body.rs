@@ -289,7 +289,13 @@ pub enum PutBody {
     Input(InputResponse),
     /// Credit.
     Credit(StreamCredit),
+    /// Content that a client of ours sends to the task: what follows [`CONTENT_MARK`].
+    Content(Bytes),
 }
+
+/// How a PUT body with content begins: an object of its own, which ends with the line. Content is no text and would only grow in JSON.
+/// A Python worker that gets one cannot read it and drops it.
+pub const CONTENT_MARK: &[u8] = b"{\"content\":1}\n";
 
 /// The key in an event's extras that says that progress events of the job were dropped on the way. Its value is an object with
 /// `count`.
@@ -454,8 +460,12 @@ pub fn encode(body: &impl Serialize) -> Bytes {
     Bytes::from(serde_json::to_vec(body).expect("bodies are plain data with text keys"))
 }
 
-/// Reads a PUT body. An object without a known key is neither: `Ok(None)`, as peers send empty ones.
-pub fn decode_put(bytes: &[u8]) -> Result<Option<PutBody>, DecodeError> {
+/// Reads a PUT body. An object without a known key is nothing of these: `Ok(None)`, as peers send empty ones. Content is a slice of the
+/// body.
+pub fn decode_put(bytes: &Bytes) -> Result<Option<PutBody>, DecodeError> {
+    if bytes.starts_with(CONTENT_MARK) {
+        return Ok(Some(PutBody::Content(bytes.slice(CONTENT_MARK.len()..))));
+    }
     let object: Map<String, Value> = decode("a JSON object", bytes)?;
     if object.contains_key("input_id") {
         let input = serde_json::from_value(Value::Object(object))
@@ -468,6 +478,11 @@ pub fn decode_put(bytes: &[u8]) -> Result<Option<PutBody>, DecodeError> {
         return Ok(Some(PutBody::Credit(credit)));
     }
     Ok(None)
+}
+
+/// Whether a PUT body is one: a JSON object, or content.
+pub fn check_put(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.starts_with(CONTENT_MARK) { Ok(()) } else { check_object(bytes) }
 }
 
 /// Replies up to this size are read completely to check that they are JSON; of larger ones only the outer braces and the

@@ -14,6 +14,7 @@ use tokio::time;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::content::Content;
 use crate::event::EventDraft;
 use crate::outlet::{SendError, TaskMessage, TaskOutlet};
 use crate::port::{CREDITS_MAX, CancelReason, Shared, TaskPort};
@@ -220,6 +221,14 @@ impl TaskContext {
     /// As [`Self::next_credit`], for blocking tasks.
     pub fn next_credit_blocking(&self, timeout: Duration) -> Result<StreamCredit, CreditError> {
         self.runtime().block_on(self.next_credit(timeout))
+    }
+
+    /// Takes what the client sends from now on, of which at most so many bytes wait for the task at once
+    /// ([`crate::content::CONTENT_BYTES_MAX`] at most): more is refused, and the task is told. What comes before this is refused, so
+    /// the client waits until the task says where to begin. Of two of a job the second one gets what comes. Needs a runtime.
+    pub fn content(&self, bytes_max: usize) -> Content {
+        let shared = Arc::clone(&self.inner.shared);
+        Content::open(shared, self.inner.shared.content_slot(), bytes_max, self.runtime())
     }
 
     /// Asks the client and waits for its answer: its value, null where it is null, the question's default where the answer

@@ -53,6 +53,7 @@ use std::pin::Pin;
 
 pub mod arguments;
 pub mod builtin;
+pub mod content;
 pub mod context;
 pub mod event;
 pub mod outlet;
@@ -68,6 +69,7 @@ pub mod view;
 
 pub use arguments::ArgumentError;
 pub use builtin::BuiltinPolicy;
+pub use content::{Content, ContentError};
 pub use context::{ContextParts, TaskContext};
 pub use event::EventDraft;
 pub use outlet::{QueueFull, SendError, TaskMessage, TaskOutlet};

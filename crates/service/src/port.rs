@@ -7,6 +7,8 @@ use norfab_protocol::body::{InputRequest, InputResponse, PutBody, StreamCredit};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::content::ContentSlot;
+
 /// Most stream credits that wait for a task. A client holds one more than its pipeline in flight, and a pipeline is a
 /// few dozen at most; a thousand leaves room for clients that send all credits of a file at once.
 pub const CREDITS_MAX: usize = 1024;
@@ -53,6 +55,15 @@ pub enum DeliverError {
         /// The offset in the credit.
         offset: u64,
     },
+    /// The task takes no content, or not yet.
+    #[error("the task takes no content")]
+    NoContent,
+    /// The task has no room for it, and gets no more.
+    #[error("{bytes_max} bytes of content wait already, what came is refused")]
+    ContentFull {
+        /// How many may wait.
+        bytes_max: usize,
+    },
     /// The task has ended.
     #[error("the task has ended")]
     Ended,
@@ -69,6 +80,7 @@ pub(crate) struct Shared {
     token: CancellationToken,
     reason: OnceLock<CancelReason>,
     questions: Mutex<Vec<OpenQuestion>>,
+    content: ContentSlot,
 }
 
 impl Shared {
@@ -80,6 +92,10 @@ impl Shared {
 
     pub(crate) fn token(&self) -> &CancellationToken {
         &self.token
+    }
+
+    pub(crate) fn content_slot(&self) -> &ContentSlot {
+        &self.content
     }
 
     pub(crate) fn cancel_reason(&self) -> Option<&CancelReason> {
@@ -139,6 +155,10 @@ impl TaskPort {
                 mpsc::error::TrySendError::Full(credit) => DeliverError::CreditsFull { offset: credit.offset },
                 mpsc::error::TrySendError::Closed(_) => DeliverError::Ended,
             }),
+            PutBody::Content(piece) => {
+                let content = self.shared.content.lock().unwrap_or_else(PoisonError::into_inner);
+                content.as_ref().ok_or(DeliverError::NoContent)?.deliver(piece)
+            }
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use norfab_protocol::body::{InputResponse, PutBody};
+use norfab_protocol::body::{CONTENT_MARK, InputResponse, PutBody, decode_put};
 use norfab_service::testing::{TestJob, TestWorker};
 use norfab_service::{
-    Bytes, CREDITS_MAX, CancelReason, DeliverError, EventDraft, EventStatus, EventType, NoInput, Question,
-    ResultStatus, Service, ServiceName, Severity, StreamCredit, Task, TaskContext, TaskError, TaskMessage,
+    Bytes, CREDITS_MAX, CancelReason, ContentError, DeliverError, EventDraft, EventStatus, EventType, NoInput,
+    Question, ResultStatus, Service, ServiceName, Severity, StreamCredit, Task, TaskContext, TaskError, TaskMessage,
 };
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ fn asking() -> TestWorker {
 }
 
 fn put(job: &TestJob, body: Value) -> Result<(), DeliverError> {
-    let body = serde_json::to_vec(&body).expect("plain data");
+    let body = Bytes::from(serde_json::to_vec(&body).expect("plain data"));
     let put = norfab_protocol::body::decode_put(&body).expect("a PUT body");
     job.port().deliver(put.expect("an answer or a credit"))
 }
@@ -311,9 +311,70 @@ async fn a_wait_in_an_asynchronous_task_that_blocks_is_a_failed_result() {
 
 #[test]
 fn a_response_whose_metadata_is_missing_reads_as_nothing() {
-    let body = norfab_protocol::body::decode_put(br#"{"input_id":"x"}"#);
+    let body = norfab_protocol::body::decode_put(&Bytes::from_static(br#"{"input_id":"x"}"#));
     let expected = InputResponse { input_id: "x".to_owned(), value: None, cancel: false, metadata: Value::Null };
     assert_eq!(body, Ok(Some(PutBody::Input(expected))));
     // What an error type of a task may be made from.
     assert_eq!(TaskError::from(DeliverError::Ended).to_string(), "the task has ended");
+}
+
+fn taking(bytes_max: usize) -> TestWorker {
+    worker(Task::blocking("take", "", move |context: TaskContext, _: NoInput| {
+        let mut content = context.content(bytes_max);
+        context.event_blocking("ready")?;
+        let mut taken = Vec::new();
+        loop {
+            match content.next_blocking(Duration::from_secs(20)) {
+                Ok(piece) if piece.is_empty() => return Ok(json!(taken)),
+                Ok(piece) => taken.push(String::from_utf8_lossy(&piece[..1]).into_owned()),
+                Err(error) => return Ok(json!(error.to_string())),
+            }
+        }
+    }))
+}
+
+fn piece(bytes: usize) -> PutBody {
+    PutBody::Content(Bytes::from(vec![b'x'; bytes]))
+}
+
+#[tokio::test]
+async fn content_comes_to_a_task_in_its_order_once_it_takes_some() {
+    let mut job = taking(1 << 20).start("take", json!({}));
+    job.event().await;
+    let body = Bytes::from([CONTENT_MARK, b"abc"].concat());
+    assert_eq!(decode_put(&body), Ok(Some(PutBody::Content(Bytes::from_static(b"abc")))));
+    for text in ["a", "b", "c", ""] {
+        job.port().deliver(PutBody::Content(Bytes::from(text))).expect("there is room");
+    }
+    assert_eq!(job.result().await.value(), Some(json!(["a", "b", "c"])));
+    let (context, port, _messages) = taking(1).context("take");
+    assert_eq!(port.deliver(piece(1)), Err(DeliverError::NoContent));
+    drop(context.content(1));
+    assert_eq!(port.deliver(piece(1)), Err(DeliverError::Ended));
+}
+
+#[tokio::test]
+async fn content_beyond_what_may_wait_is_refused_and_the_task_is_told_behind_what_came_before() {
+    let (context, port, _messages) = taking(1).context("take");
+    let mut content = context.content(64 << 10);
+    port.deliver(piece(40 << 10)).expect("there is room");
+    let full = Err(DeliverError::ContentFull { bytes_max: 64 << 10 });
+    assert_eq!(port.deliver(piece(30 << 10)), full);
+    assert_eq!(port.deliver(piece(1)), full, "behind a gap nothing is of use");
+    assert_eq!(content.next(Duration::ZERO).await.map(|piece| piece.len()), Ok(40 << 10));
+    assert_eq!(content.next(Duration::from_secs(20)).await, Err(ContentError::TooMuch { bytes_max: 64 << 10 }));
+    // Small ones have a cost of their own.
+    let mut content = context.content(64 << 10);
+    let taken = (0..1000).take_while(|_| port.deliver(piece(0)).is_ok()).count();
+    assert_eq!(taken, 16);
+    // Room comes back.
+    let mut other = context.content(64 << 10);
+    for _ in 0..100 {
+        port.deliver(piece(64 << 10)).expect("there is room");
+        other.next(Duration::from_secs(20)).await.expect("a piece");
+    }
+    assert_eq!(other.next(Duration::ZERO).await, Err(ContentError::TimedOut { seconds: 0 }));
+    port.cancel(CancelReason::Deadline);
+    let ends = Err(ContentError::JobCancelled(CancelReason::Deadline));
+    assert_eq!((other.next(Duration::ZERO).await, content.next(Duration::ZERO).await), (ends.clone(), ends));
 }

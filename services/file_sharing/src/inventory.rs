@@ -6,6 +6,7 @@
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
 //! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
 //! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
+//! | `uploads` | where clients may upload files, and how much: see [`settings`](crate::uploads::settings) | nowhere |
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,10 @@ use norfab_service::ServiceName;
 use serde_json::Value;
 
 use crate::error::FileSharingError;
-use crate::remotes::{self, definition::Definition};
+use crate::hidden::Hidden;
+use crate::remotes;
+use crate::remotes::definition::Definition;
+use crate::uploads::settings::UploadSettings;
 
 /// The name of the service where the inventory names none.
 pub const DEFAULT_SERVICE: &str = "filesharing";
@@ -29,6 +33,8 @@ pub struct Settings {
     pub base_dir: PathBuf,
     /// Names beginning with a dot that are served.
     pub dotfiles: Vec<Pattern>,
+    /// Where clients may upload files, and how much.
+    pub uploads: Option<UploadSettings>,
     /// Git repositories.
     pub(crate) remotes: Vec<Definition>,
 }
@@ -61,7 +67,20 @@ impl Settings {
             Some(Value::Array(patterns)) => patterns.iter().map(dotfile).collect::<Result<_, _>>()?,
             Some(other) => return Err(wrong("dotfiles", "a list of patterns", other)),
         };
-        Ok(Self { service, base_dir, dotfiles, remotes })
+        let uploads = match inventory.get("uploads") {
+            None | Some(Value::Null) => None,
+            Some(Value::Object(uploads)) => Some(UploadSettings::read(uploads, &Hidden::but(dotfiles.clone()))?),
+            Some(other) => return Err(wrong("uploads", "an object with the key 'folder'", other)),
+        };
+        // What is written into a checkout is lost with the next change of its repository.
+        if let Some(uploads) = &uploads
+            && let Some(folder) = uploads.mount()
+            && remotes.iter().any(|remote| remote.mount.collides(&folder))
+        {
+            let found = Value::String(uploads.folder.join("/"));
+            return Err(wrong("uploads.folder", "a folder apart from those of git remotes", &found));
+        }
+        Ok(Self { service, base_dir, dotfiles, uploads, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -80,7 +99,7 @@ fn dotfile(pattern: &Value) -> Result<Pattern, FileSharingError> {
     text.and_then(|text| Pattern::new(text).ok()).ok_or_else(|| wrong("dotfiles", expected, pattern))
 }
 
-fn wrong(key: &'static str, expected: &'static str, found: &Value) -> FileSharingError {
+pub(crate) fn wrong(key: &'static str, expected: &'static str, found: &Value) -> FileSharingError {
     let found = match found {
         Value::String(text) => format!("{text:?}"),
         Value::Bool(flag) => flag.to_string(),
@@ -117,6 +136,7 @@ mod tests {
             service: ServiceName::parse("filesharing").expect("a name"),
             base_dir: PathBuf::from("/srv/fabric"),
             dotfiles: Vec::new(),
+            uploads: None,
             remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));
@@ -148,6 +168,15 @@ mod tests {
         );
         assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
+        let remote = json!({"name": "r", "mount": "in/git", "url": "u", "branch": "main"});
+        assert_eq!(
+            refused(json!({"remotes": [remote], "uploads": {"folder": "in"}})),
+            "inventory key 'uploads.folder': expected a folder apart from those of git remotes, found \"in\""
+        );
+        assert_eq!(
+            refused(json!({"uploads": "in"})),
+            "inventory key 'uploads': expected an object with the key 'folder', found \"in\""
+        );
         assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`inventory`] (which folder), `url` (what a client asks for), `hidden` (what is never served), `folder`
 //! (opening below the handle), `listing`, `details` with `digest`, and `fetch` (the tasks); then `remotes` (git repositories
-//! in the shared folder).
+//! in the shared folder) and [`uploads`].
 #![warn(missing_docs)]
 
 use std::path::{self, Path, PathBuf};
@@ -27,6 +27,7 @@ mod remotes;
 mod sending;
 mod share;
 mod stating;
+pub mod uploads;
 mod url;
 
 pub use details::URLS_MAX;
@@ -44,6 +45,8 @@ use hidden::Hidden;
 use inventory::Settings;
 use remotes::Remotes;
 use share::Share;
+use uploads::Uploads;
+use uploads::settings::UploadSettings;
 
 /// The service as the inventory of a worker describes it: see [`inventory`]. A relative `base_dir` is below
 /// `default_base_dir`, which is shared itself where the inventory names no folder. The folder is created if it is missing.
@@ -72,9 +75,10 @@ pub fn service_with_remotes(
 ) -> Result<Service, FileSharingError> {
     let settings = Settings::read(inventory, default_base_dir)?;
     let definitions = settings.remotes.clone();
+    let uploads = settings.uploads.as_ref().and_then(UploadSettings::mount);
     let (service, share, base_dir) = shared(settings)?;
     let told = definitions.iter().map(|definition| definition.of_inventory()).collect();
-    let remotes = Remotes::start(home, base_dir, definitions);
+    let remotes = Remotes::start(home, base_dir, definitions, uploads);
     Ok(remotes::tasks::all(&remotes, &share, told).into_iter().fold(service, Service::task))
 }
 
@@ -83,7 +87,9 @@ fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileShar
     // The folder stays the same if the process goes elsewhere.
     let base_dir = path::absolute(&settings.base_dir)
         .map_err(|source| FileSharingError::Folder { path: settings.base_dir.clone(), source })?;
-    let share = Arc::new(Share::hiding(base_dir.clone(), Hidden::but(settings.dotfiles)));
+    let hidden = Hidden::but(settings.dotfiles);
+    let uploads = Uploads::new(base_dir.clone(), hidden.clone(), settings.uploads);
+    let share = Arc::new(Share::hiding(base_dir.clone(), hidden));
     let service = Service::new(settings.service)
         .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))
         .version("platform", std::env::consts::OS)
@@ -97,7 +103,9 @@ fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileShar
         .task(presented(entries::task(&share), "List Entries"))
         .task(presented(sending::task(&share), "Send Files"))
         .task(presented(stating::task(&share), "Stat Files"))
-        .task(presented(status_task(), "Get Status"));
+        .task(presented(status_task(), "Get Status"))
+        .task(presented(uploads::terms_task(&uploads), "Upload Terms"))
+        .task(uploads::taking_task(&uploads));
     Ok((service, share, base_dir))
 }
 
@@ -105,7 +113,7 @@ fn status_task() -> Task {
     Task::new("get_status", "Tells that the service runs.", async |_: TaskContext, _: NoInput| Ok("OK"))
 }
 
-/// Every task only reads: REST clients may GET it, and agents have better ways to files.
+/// Each of these tasks only reads: REST clients may GET it, and agents have better ways to files.
 fn presented(task: Task, title: &str) -> Task {
     task.idempotent().fastapi(json!({"methods": ["GET"]})).agent(json!({"enabled": false})).mcp(json!({
         "annotations": {

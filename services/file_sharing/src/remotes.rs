@@ -39,7 +39,7 @@ pub(crate) mod tasks;
 mod tree;
 
 use crate::error::FileSharingError;
-use definition::{Definition, GIT, KEYS, RemoteInput};
+use definition::{Definition, GIT, KEYS, MountPath, RemoteInput};
 use mount::Mounts;
 use repository::Repository;
 
@@ -142,6 +142,8 @@ pub(crate) enum AddError {
     Name,
     /// In this place: the name of the one that is there.
     Mount(String),
+    /// In the folder for uploads, or around it: what is uploaded would be lost with the next change.
+    Uploads,
     /// There are [`REMOTES_MAX`].
     TooMany,
 }
@@ -153,6 +155,8 @@ pub(crate) struct Remotes {
     local_base: PathBuf,
     clock: Arc<dyn Clock>,
     pub(crate) mounts: Mounts,
+    /// The folder for uploads.
+    uploads: Option<MountPath>,
     remotes: Mutex<Vec<Arc<Remote>>>,
     /// There is another remote.
     changed: Arc<Notify>,
@@ -163,7 +167,12 @@ pub(crate) struct Remotes {
 impl Remotes {
     /// The remotes of an inventory, in a shared folder. What a process left that was killed is removed. Periodic
     /// synchronization begins. Blocks for a moment.
-    pub(crate) fn start(home: RemotesHome, base_dir: PathBuf, definitions: Vec<Definition>) -> Arc<Self> {
+    pub(crate) fn start(
+        home: RemotesHome,
+        base_dir: PathBuf,
+        definitions: Vec<Definition>,
+        uploads: Option<MountPath>,
+    ) -> Arc<Self> {
         // The folder's name is fit for a folder.
         let name = home.folder.file_name().map_or_else(|| "worker".into(), |name| name.to_string_lossy().into_owned());
         let remotes = Arc::new(Self {
@@ -172,6 +181,7 @@ impl Remotes {
             local_base: home.local_base,
             clock: home.clock,
             mounts: Mounts::new(base_dir, name),
+            uploads,
             remotes: Mutex::default(),
             changed: Arc::default(),
             over: CancellationToken::new(),
@@ -194,6 +204,9 @@ impl Remotes {
         }
         if let Some(other) = remotes.iter().find(|remote| remote.definition.mount.collides(&definition.mount)) {
             return Err(AddError::Mount(other.definition.name.clone()));
+        }
+        if self.uploads.as_ref().is_some_and(|uploads| uploads.collides(&definition.mount)) {
+            return Err(AddError::Uploads);
         }
         if remotes.len() >= REMOTES_MAX {
             return Err(AddError::TooMany);

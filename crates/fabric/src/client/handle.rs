@@ -471,6 +471,12 @@ impl JobHandle {
         self.commands.send(ClientCommand::Credit { job: self.id.clone(), worker, offset }).await
     }
 
+    /// Sends content to the task of one worker, which has to say how much it takes: what it has no room for is lost, and the task is
+    /// told. `body` begins with [`body::CONTENT_MARK`]. Errors: it did not leave.
+    pub(super) async fn content(&self, worker: Identity, body: Bytes) -> Result<(), QueueError> {
+        self.commands.send(ClientCommand::Content { job: self.id.clone(), worker, body }).await
+    }
+
     /// As [`ClientHandle::cancel`].
     pub async fn cancel(&self, by: &str, reason: Option<String>) -> Result<bool, LookUpError> {
         cancel(&self.commands, self.id.clone(), by, reason).await

@@ -15,7 +15,7 @@ use norfab_transport::DealerLink;
 
 use crate::status::TellProblem;
 
-pub use files::{FetchError, Fetched};
+pub use files::{FetchError, Fetched, Upload, UploadError, Uploaded};
 pub use handle::{
     AnswerError, ClientHandle, JobHandle, JobReport, JobSpec, LookUpError, ManagementAnswer, SubmitError, WorkerReport,
     new_job_id,

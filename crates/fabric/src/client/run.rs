@@ -77,6 +77,12 @@ pub(super) enum ClientCommand {
         worker: Option<Identity>,
         offset: u64,
     },
+    /// Content for the task of a job.
+    Content {
+        job: JobId,
+        worker: Identity,
+        body: bytes::Bytes,
+    },
     Cancel {
         job: JobId,
         by: String,
@@ -406,6 +412,7 @@ impl Run {
             }
             ClientCommand::Answer { job, worker, response } => self.machine.answer(&job, worker.as_ref(), &response),
             ClientCommand::Credit { job, worker, offset } => self.machine.credit(&job, worker.as_ref(), offset),
+            ClientCommand::Content { job, worker, body } => self.machine.content(&job, &worker, body),
             ClientCommand::Cancel { job, by, reason, known } => {
                 let text = cancel_text(&by, reason.as_deref());
                 // Who asked may have gone.

@@ -16,6 +16,7 @@ mod jobs;
 mod listing;
 mod progress;
 mod prompt;
+mod put;
 mod questions;
 mod refusals;
 mod run;

@@ -341,7 +341,7 @@ impl Broker {
         }
         let checked = match request.command {
             ClientCommand::Post => body::check_job_request(&request.body),
-            ClientCommand::Put => body::check_object(&request.body).map(|()| Poster::default()),
+            ClientCommand::Put => body::check_put(&request.body).map(|()| Poster::default()),
             _ => Ok(Poster::default()),
         };
         let poster = match checked {

@@ -34,6 +34,14 @@ impl Client {
         self.put(job, worker, body::encode(&StreamCredit { offset }));
     }
 
+    /// Sends content to the task of a job: `body` begins with [`body::CONTENT_MARK`]. It is not repeated, and a job that has ended or is
+    /// cancelled gets none.
+    pub fn content(&mut self, job: &JobId, worker: &Identity, body: Bytes) {
+        if self.jobs.get(job).is_some_and(|job| job.cancel.is_none()) {
+            self.put(job, Some(worker), body);
+        }
+    }
+
     /// The questions of an unfinished job that wait for an answer, with who asks.
     pub fn open_questions(&self, job: &JobId) -> &[(Identity, InputRequest)] {
         self.jobs.get(job).map_or(&[], |job| job.open_questions())

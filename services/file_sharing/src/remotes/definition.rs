@@ -88,7 +88,7 @@ pub(crate) struct MountPath(Vec<String>);
 
 impl MountPath {
     /// Errors: it is absolute, has `..` or a backslash in it, or names that are not served.
-    fn parse(path: &str) -> Result<Self, DefinitionError> {
+    pub(crate) fn parse(path: &str) -> Result<Self, DefinitionError> {
         let names: Vec<String> =
             path.split('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned).collect();
         let safe = |name: &String| component_is_safe(name) && !is_never_served(name.as_bytes());

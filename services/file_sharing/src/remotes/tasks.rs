@@ -169,6 +169,10 @@ async fn create_remote(
             let error = format!("Remote mount '{mount}' collides with another remote");
             return refused(&remotes, &voice, &event, Some(error)).await;
         }
+        Err(AddError::Uploads) => {
+            let event = format!("remote mount '{mount}' collides with the folder for uploads: mount elsewhere");
+            return refused(&remotes, &voice, &event, None).await;
+        }
         Err(AddError::TooMany) => {
             let event = format!("remote '{name}' is one too many: a worker has at most {REMOTES_MAX}, delete another");
             return refused(&remotes, &voice, &event, None).await;

@@ -185,3 +185,17 @@ async fn jobs_about_one_remote_wait_for_each_other() {
     both.sort();
     assert_eq!(both, ["cloned", "unchanged"]);
 }
+
+#[tokio::test]
+async fn a_remote_is_never_mounted_where_files_are_uploaded() {
+    let lab = Lab::new();
+    let worker = lab.worker(json!([]));
+    for (mount, is_taken) in
+        [("uploads/here", false), ("uploads/here/x", false), ("uploads", false), ("uploads/other", true)]
+    {
+        let remote = json!({"name": "r", "url": "origin.git", "branch": "main", "mount": mount});
+        let result = worker.run("create_remote_git", remote).await;
+        let expected = format!("Remote mount 'nf://{mount}' collides with the folder for uploads: mount elsewhere");
+        assert_eq!(result["errors"] == json!([expected]), !is_taken, "{result}");
+    }
+}

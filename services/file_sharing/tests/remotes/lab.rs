@@ -128,6 +128,7 @@ impl Lab {
     pub fn worker(&self, remotes: Value) -> RemoteWorker {
         let inventory = json!({
             "service": "filesharing", "base_dir": "base", "remotes": remotes, "extra_key": "kept", "dotfiles": [".*"],
+            "uploads": {"folder": "uploads/here"},
         });
         let home = RemotesHome {
             worker: "test-worker".to_owned(),

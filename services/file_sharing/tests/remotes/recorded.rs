@@ -86,6 +86,7 @@ fn adjusted(call: &Call, path: &str) -> (Value, Vec<(String, String)>) {
             result["result"]["extra_key"] = json!("********");
             // Python serves all of them.
             result["result"]["dotfiles"] = json!([".*"]);
+            result["result"]["uploads"] = json!({"folder": "uploads/here"});
         }
         _ => {}
     }

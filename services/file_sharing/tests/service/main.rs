@@ -3,5 +3,6 @@
 mod containment;
 mod recorded;
 mod start;
+mod taking;
 mod transfer;
 mod tree;

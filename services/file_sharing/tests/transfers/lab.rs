@@ -14,6 +14,7 @@ use norfab_fabric::worker::{RESULT_BYTES_MAX, WORKER_QUEUE_MESSAGES, WorkerHandl
 use norfab_file_sharing::service;
 use norfab_jobs::{MemoryClientStore, MemoryWorkerStore};
 use norfab_protocol::Identity;
+use norfab_protocol::body::CONTENT_MARK;
 use norfab_protocol::broker::BrokerConfig;
 use norfab_protocol::client::ClientConfig;
 use norfab_protocol::message::WorkerMessage;
@@ -73,16 +74,16 @@ impl BrokerInformation for Information {
     }
 }
 
-/// What happens to what a worker sends.
+/// What happens to what a worker or client sends.
 #[derive(Default)]
 pub struct Way {
-    /// Messages of streams so far.
+    /// Messages of streams, or with content, so far.
     pub streams: AtomicUsize,
     /// Their bytes.
     pub bytes: AtomicU64,
     /// Nothing of it arrives any more.
     pub is_dead: AtomicBool,
-    /// Messages of streams that are lost or changed, by their number.
+    /// Those of them that are lost or changed, by their number.
     plan: Mutex<Vec<(usize, Fate)>>,
 }
 
@@ -105,7 +106,8 @@ impl Way {
     /// What is sent instead of a message. `None`: nothing.
     fn passes(&self, frames: &[Bytes]) -> Option<Vec<Bytes>> {
         let is_stream = matches!(WorkerMessage::decode(frames), Ok(WorkerMessage::Stream(_)));
-        if is_stream {
+        let is_content = frames.last().is_some_and(|body| body.starts_with(CONTENT_MARK));
+        if is_stream || is_content {
             let number = self.streams.fetch_add(1, Ordering::SeqCst);
             let bytes = frames.last().map_or(0, Bytes::len);
             self.bytes.fetch_add(bytes as u64, Ordering::SeqCst);
@@ -132,7 +134,7 @@ fn changed(frames: &[Bytes]) -> Vec<Bytes> {
     frames
 }
 
-/// A worker's link over such a way.
+/// A link over such a way.
 struct OverWay<L> {
     link: L,
     way: Arc<Way>,
@@ -204,7 +206,13 @@ impl Lab {
     }
 
     pub async fn worker(&mut self, name: &str) -> Arc<Way> {
-        let service = service(&json!({ "base_dir": name }), self.folder.path()).expect("a service");
+        self.worker_with(name, json!({})).await
+    }
+
+    /// One whose inventory has some more keys.
+    pub async fn worker_with(&mut self, name: &str, mut inventory: Value) -> Arc<Way> {
+        inventory["base_dir"] = json!(name);
+        let service = service(&inventory, self.folder.path()).expect("a service");
         self.worker_of(name, service).await
     }
 
@@ -234,6 +242,11 @@ impl Lab {
         way
     }
 
+    /// Ends the last worker that was started.
+    pub async fn stop_worker(&mut self) {
+        self.workers.pop().expect("a worker").stop(Duration::ZERO).await;
+    }
+
     async fn is_registered(&self, name: &str) -> bool {
         let Some(broker) = &self.broker else { return false };
         let statistics = broker.statistics().await.expect("a broker");
@@ -241,17 +254,24 @@ impl Lab {
     }
 
     pub async fn client(&self, name: &str) -> ClientHandle {
+        self.client_over(name).await.0
+    }
+
+    /// With the way of what it sends.
+    pub async fn client_over(&self, name: &str) -> (ClientHandle, Arc<Way>) {
+        let way = Arc::new(Way::default());
+        let link = self.network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a link");
         let client = ClientHandle::start(ClientOptions {
             identity: identity(name),
             config: ClientConfig::default(),
-            link: Box::new(self.network.dealer("broker", name.as_bytes(), LINK_MESSAGES).expect("a link")),
+            link: Box::new(OverWay { link, way: Arc::clone(&way) }),
             store: Box::new(|| Ok(Box::new(MemoryClientStore::default()))),
             problem: norfab_fabric::tell_problem(),
         })
         .expect("a client");
         let mut state = client.state();
         state.wait_for(|state| *state == LinkState::Connected).await.expect("it runs");
-        client
+        (client, way)
     }
 
     /// Ends the broker, and starts another one.

@@ -7,3 +7,5 @@ mod hostile;
 mod lab;
 mod many;
 mod sync;
+mod upload;
+mod upload_hostile;

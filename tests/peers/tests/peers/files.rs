@@ -78,6 +78,41 @@ fn our_command_synchronizes_with_workers_of_all_sides() {
     }
 }
 
+#[test]
+fn our_command_uploads_to_our_worker_behind_brokers_of_all_sides_and_to_no_python_worker() {
+    for broker in [Side::Ours, Side::Python(Release::V0_21_2), Side::Python(Release::V0_25_0)] {
+        let site = site();
+        let _broker = site.start_broker(broker);
+        let _worker = site.start_worker(Side::Ours, "files-1");
+        site.start_client(Side::Ours, "watcher").wait_for_workers(&["files-1"]);
+        let from = site.folder().join("collected.bin");
+        fs::write(&from, content()).expect("written");
+        let from = from.to_str().expect("the folder is text");
+        let output = site.run_norfab(["files", "put", from, "nf://incoming/router.bin"]);
+        assert!(output.status.success(), "{broker:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let copy = site.folder().join("share/incoming/router.bin");
+        assert_eq!(fs::read(copy).expect("it is there"), content(), "{broker:?}");
+        let mut client = site.start_client(Side::Python(Release::V0_25_0), "client-1");
+        client.wait_for_workers(&["files-1"]);
+        let fetched = client.fetch_file("nf://incoming/router.bin");
+        let path = fetched["content"].as_str().unwrap_or_else(|| panic!("{broker:?}: {fetched}"));
+        assert_eq!(fs::read(path).expect("the copy is there"), content(), "{broker:?}");
+    }
+    for release in Release::ALL {
+        let site = site();
+        let _broker = site.start_broker(Side::Ours);
+        let _worker = site.start_worker(Side::Python(release), "files-1");
+        site.start_client(Side::Ours, "watcher").wait_for_workers(&["files-1"]);
+        let from = site.folder().join("collected.bin");
+        fs::write(&from, content()).expect("written");
+        let output = site.run_norfab(["files", "put", from.to_str().expect("text"), "nf://incoming/router.bin"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{release:?}: {said}");
+        assert!(said.contains("worker files-1 takes no uploads: it is one of Python NorFab"), "{release:?}: {said}");
+        assert!(!site.folder().join("share/incoming").exists(), "{release:?}");
+    }
+}
+
 /// The Python worker leaves its checkout to ours, in the same shared folder.
 #[test]
 fn clients_of_both_fetch_from_git_remotes_of_a_python_worker_and_of_ours_in_its_place() {
@@ -151,7 +186,7 @@ fn site() -> Site {
     fs::create_dir_all(share.join("d")).expect("a new folder");
     fs::write(share.join("d/a.bin"), content()).expect("a new file");
     fs::write(share.join("empty"), "").expect("a new file");
-    site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share}))
+    site.with_worker("files-1", json!({"service": "filesharing", "base_dir": share, "uploads": {"folder": "incoming"}}))
 }
 
 /// Bytes that differ from chunk to chunk.

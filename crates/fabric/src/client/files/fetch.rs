@@ -276,7 +276,7 @@ impl Fruitless {
         (1 << self.attempts.min(8)).min(PATIENCE_FACTOR_MAX)
     }
 
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         if self.attempts > 0 {
             tokio::time::sleep(ATTEMPT_INTERVAL).await;
         }

@@ -10,6 +10,7 @@
 //! goes), `python` (workers of Python NorFab), `git` (files of git remotes). Many files: `many`, `schedule` (which worker sends which),
 //! `batch` (one transfer of many); `cache` (files that were fetched before); `sync`, with `listing` (what is there) and `compare` (what is
 //! here). `survey` (what each worker has), `names` (of Python's).
+//! The other way: `taker` (who takes a file), `push` (one transfer to a worker), `upload` (as many as it takes).
 
 mod ask;
 mod batch;
@@ -22,11 +23,14 @@ mod listing;
 mod many;
 mod names;
 mod place;
+mod push;
 mod python;
 mod schedule;
 mod stream;
 mod survey;
 mod sync;
+mod taker;
+mod upload;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +51,7 @@ pub use python::{CHUNK_BYTES, PIPELINE};
 pub use schedule::FilesProgress;
 pub use survey::{Answered, Asking, ENTRIES_MAX, EntryKind, SharedEntry, URLS_MAX};
 pub use sync::{SyncOptions, Synced, Unsynced};
+pub use upload::{BUSY_MAX, Upload, UploadError, Uploaded};
 
 /// The service that shares files.
 pub(crate) const SERVICE: &str = "filesharing";

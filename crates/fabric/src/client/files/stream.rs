@@ -25,10 +25,10 @@ const CREDIT_BYTES: u64 = WINDOW_BYTES / 4;
 
 /// How long nothing may come before a transfer counts as broken. On a slow line pieces come at long intervals: four times the longest
 /// is waited for there.
-const STILL_MIN: Duration = Duration::from_secs(5);
+pub(super) const STILL_MIN: Duration = Duration::from_secs(5);
 
 /// How long the first piece may take: the worker reads what the client has first.
-const FIRST_MAX: Duration = Duration::from_secs(20);
+pub(super) const FIRST_MAX: Duration = Duration::from_secs(20);
 
 /// How long the end of the job is waited for once all is here.
 const END_WAIT: Duration = Duration::from_secs(1);
@@ -182,7 +182,7 @@ impl ClientHandle {
 }
 
 /// Waits until the connection is lost.
-async fn is_lost(link: &mut watch::Receiver<LinkState>) {
+pub(super) async fn is_lost(link: &mut watch::Receiver<LinkState>) {
     // An error says that the client has ended.
     drop(link.wait_for(|state| *state != LinkState::Connected).await);
 }

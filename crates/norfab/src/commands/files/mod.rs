@@ -4,6 +4,7 @@ mod cache;
 mod get;
 mod ls;
 mod progress;
+mod put;
 mod stat;
 mod sync;
 mod tree;
@@ -30,6 +31,7 @@ pub async fn run(global: &Global, command: FilesCommand) -> Result<Code, Failure
         FilesCommand::Ls(words) => ls::run(global, words).await,
         FilesCommand::Tree(words) => tree::run(global, words).await,
         FilesCommand::Stat(words) => stat::run(global, words).await,
+        FilesCommand::Put(words) => put::run(global, words).await,
         FilesCommand::Sync(words) => sync::run(global, words).await,
         FilesCommand::Cache => cache::show(global),
         FilesCommand::RmCache(words) => cache::remove(global, &words),

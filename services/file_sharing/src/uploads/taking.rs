@@ -1,0 +1,381 @@
+//! The task that takes one file from a client: the other way round than `send_files`, with the same records.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use norfab_files::record::{CONTENT_FRAME_BYTES, Facts};
+use norfab_files::source::hash_to;
+use norfab_files::{
+    Arrival, ContentHash, MESSAGE_BYTES, Part, Prefix, Sink, SinkError, WINDOW_BYTES, WINDOW_BYTES_MAX,
+};
+use norfab_service::{Content, ContentError, Identity, SendError, Task, TaskContext, TaskOutput};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Stat, fstatvfs};
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+
+use super::Uploads;
+use super::place::{self, Place};
+use super::refusal::UploadRefusal;
+use super::running::{Need, Subject, Turn, Uploader};
+use super::settings::UploadSettings;
+use crate::sending::PATIENCE_SECONDS_DEFAULT;
+
+/// Permissions that an uploaded file can have: nobody else may write it.
+const MODE_MAX: u32 = 0o755;
+
+/// What a client may send beyond its window: the message that fills it.
+const BEYOND_WINDOW_BYTES: usize = MESSAGE_BYTES + CONTENT_FRAME_BYTES + (64 << 10);
+
+/// How often a client is told how much was taken: it begins with few bytes on their way, and never waits where both sides are fast.
+const TOLD_BYTES: u64 = 2 * MESSAGE_BYTES as u64;
+
+/// How long it is told nothing on a slow line, on which it would take us for gone.
+const TOLD_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Longest text that names a transfer.
+const TRANSFER_BYTES_MAX: usize = 64;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Input {
+    /// Where to, nf://path.
+    url: String,
+    /// Bytes of the file.
+    size: u64,
+    /// Seconds since 1970 of its last change.
+    #[serde(default)]
+    modified: i64,
+    /// Whether it may take the place of a file with other content.
+    #[serde(default)]
+    overwrite: bool,
+    /// What the attempts of one upload have in common.
+    #[serde(default)]
+    transfer: Option<String>,
+    /// Bytes that may be on their way from the client; more than the default is as much as that.
+    #[serde(default)]
+    window: Option<u64>,
+}
+
+pub(crate) fn task(uploads: &Arc<Uploads>) -> Task {
+    let uploads = Arc::clone(uploads);
+    let about = "Takes a file from a client as a stream of records: see the protocol of NorFab's own clients.";
+    Task::blocking("take_file", about, move |context, input| {
+        let taken = take(&uploads, &context, input);
+        Ok(taken.map_or_else(|refusal| refused(&context, &refusal), TaskOutput::new))
+    })
+}
+
+/// A failed result that says whether it is of use to try again.
+fn refused(context: &TaskContext, refusal: &UploadRefusal) -> TaskOutput {
+    tracing::info!(job_uuid = %context.job(), "an upload of client {} ended: {refusal}", context.client());
+    TaskOutput::new(json!({ "again": refusal.may_pass(), "busy": matches!(refusal, UploadRefusal::Busy { .. }) }))
+        .failed(refusal.to_string())
+}
+
+fn take(uploads: &Uploads, context: &TaskContext, input: Input) -> Result<Value, UploadRefusal> {
+    let window = input.window.unwrap_or(WINDOW_BYTES);
+    if !(1..=WINDOW_BYTES_MAX).contains(&window) {
+        let text = format!("argument 'window': expected an integer from 1 to {WINDOW_BYTES_MAX}, found {window}");
+        return Err(UploadRefusal::Argument(text));
+    }
+    // Sixteen of them must not take more memory than the rest of the worker.
+    let window = window.min(WINDOW_BYTES);
+    let transfer = input.transfer.unwrap_or_else(|| context.job().to_string());
+    if transfer.len() > TRANSFER_BYTES_MAX {
+        let text = format!("argument 'transfer': expected a text of at most {TRANSFER_BYTES_MAX} bytes");
+        return Err(UploadRefusal::Argument(text));
+    }
+    let settings = uploads.settings(context.worker())?;
+    let place = Place::of(&input.url, settings, &uploads.hidden)?;
+    let (url, size, max) = (place.url(), input.size, settings.file_bytes_max);
+    if size > max {
+        return Err(UploadRefusal::FileTooLarge { url, size, max });
+    }
+    let subject = Subject { size, modified: input.modified };
+    let uploader = Uploader { client: context.client().clone(), transfer, subject };
+    let turn = uploads.board.turn(&place, &uploader, context.clock())?;
+    let mut taking = Taking::open(uploads, settings, context, &place, &turn, size, input.overwrite)?;
+    let sha256 = taking.content(window)?;
+    taking.keep(sha256, &uploader.client)
+}
+
+/// One upload under way.
+struct Taking<'a> {
+    uploads: &'a Uploads,
+    settings: &'a UploadSettings,
+    context: &'a TaskContext,
+    place: &'a Place,
+    size: u64,
+    folder: OwnedFd,
+    part: Part,
+    /// What is in the place already.
+    present: Option<Stat>,
+    replaces: bool,
+    /// The file is in its place already, as far as is known: nothing is written.
+    is_there: bool,
+    had: u64,
+    facts: Option<Facts>,
+    turn: &'a Turn,
+}
+
+impl<'a> Taking<'a> {
+    fn open(
+        uploads: &'a Uploads,
+        settings: &'a UploadSettings,
+        context: &'a TaskContext,
+        place: &'a Place,
+        turn: &'a Turn,
+        size: u64,
+        overwrite: bool,
+    ) -> Result<Self, UploadRefusal> {
+        let replaces = overwrite && settings.overwrite;
+        let (folder, made) = place.open_folder(&uploads.base_dir, true)?;
+        if made > 0 {
+            turn.count_anew();
+        }
+        let present = place.present(&folder)?;
+        let is_as_long = present.as_ref().is_some_and(|stat| u64::try_from(stat.st_size) == Ok(size));
+        if present.is_some() && !is_as_long && !replaces {
+            return Err(UploadRefusal::Exists { url: place.url() });
+        }
+        let write = |error| unwritten(place, error);
+        let part = Part::open(folder.try_clone().map_err(write)?, place.name()).map_err(write)?;
+        // What an upload before this one left is more likely of this version than what is in its place, unless it can only be that.
+        let is_there = is_as_long && (!replaces || part.bytes().map_err(write)? == 0);
+        let taking = Self {
+            uploads,
+            settings,
+            context,
+            place,
+            size,
+            folder,
+            part,
+            present,
+            replaces,
+            is_there,
+            had: 0,
+            facts: None,
+            turn,
+        };
+        if !is_there {
+            taking.reserve()?;
+        }
+        Ok(taking)
+    }
+
+    /// Errors: there is no room for it.
+    fn reserve(&self) -> Result<(), UploadRefusal> {
+        let write = |error| unwritten(self.place, error);
+        let had = self.part.bytes().map_err(write)?;
+        let (root, _) = place::open(&self.uploads.base_dir, &self.settings.folder, false)?;
+        let need = Need {
+            size: self.size,
+            part: (self.part.identity().map_err(write)?, had),
+            adds: self.present.is_none(),
+            root: &root,
+            now: self.part.touch().map_err(write)?,
+        };
+        self.turn.reserve(self.settings, &need, self.context.clock())?;
+        if let Ok(disk) = fstatvfs(&self.folder) {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            let wanted = self.size.saturating_sub(had);
+            if free < wanted {
+                let detail = format!("{wanted} bytes more are needed, and {free} are free");
+                return Err(UploadRefusal::DiskFull { url: self.place.url(), detail });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is here of the file, with its hash.
+    fn prefix(&self) -> Result<Prefix, UploadRefusal> {
+        let is_ended = || self.context.is_cancelled() || self.turn.stop.is_cancelled();
+        if self.is_there {
+            let file: File = self.place.read(&self.folder)?;
+            let url = || self.place.url();
+            return hash_to(&file, self.size, &is_ended)
+                .map_err(|error| UploadRefusal::Unreadable { url: url(), error });
+        }
+        let bytes = self.part.bytes().map_err(|error| unwritten(self.place, error))?.min(self.size);
+        // What cannot be read is sent again.
+        Ok(self.part.prefix(bytes, &is_ended).unwrap_or_default())
+    }
+
+    /// Takes what comes until all is there. The hash of all of it.
+    fn content(&mut self, window: u64) -> Result<ContentHash, UploadRefusal> {
+        let prefix = self.prefix()?;
+        let mut sink = Sink::default();
+        let (have_bytes, have_sha256) = (prefix.bytes(), prefix.hash().to_string());
+        sink.has(0, prefix);
+        let room = usize::try_from(window).unwrap_or(usize::MAX).saturating_add(BEYOND_WINDOW_BYTES);
+        let mut content = self.context.content(room);
+        self.say(&json!({ "have_bytes": have_bytes, "have_sha256": have_sha256, "window": window }))?;
+        let (mut taken, mut told, mut told_at) = (0, 0, self.context.clock().now());
+        let mut arrived = Vec::new();
+        loop {
+            let piece = self.next(&mut content)?;
+            self.turn.goes_on(self.context.clock());
+            taken += piece.len() as u64;
+            let outcome = sink.take(piece, &mut arrived);
+            for arrival in arrived.drain(..) {
+                if of(&arrival) != 0 {
+                    let error = SinkError::Order("one file was to come, and another one did");
+                    return Err(UploadRefusal::Broken { url: self.place.url(), error });
+                }
+                if let Some(hash) = self.arrived(arrival)? {
+                    self.say(&json!({ "taken": taken }))?;
+                    return Ok(hash);
+                }
+            }
+            outcome.map_err(|error| UploadRefusal::Broken { url: self.place.url(), error })?;
+            let now = self.context.clock().now();
+            let is_long_ago = now.saturating_duration_since(told_at) >= TOLD_INTERVAL;
+            if taken - told >= TOLD_BYTES.min(window / 2) || is_long_ago {
+                (told, told_at) = (taken, now);
+                self.say(&json!({ "taken": taken }))?;
+            }
+        }
+    }
+
+    fn next(&self, content: &mut Content) -> Result<Bytes, UploadRefusal> {
+        let patience = Duration::from_secs(PATIENCE_SECONDS_DEFAULT);
+        // The thread is one of the runtime's, for what blocks.
+        let next = Handle::current().block_on(async {
+            tokio::select! {
+                biased;
+                () = self.turn.stop.cancelled() => None,
+                next = content.next(patience) => Some(next),
+            }
+        });
+        let url = || self.place.url();
+        match next {
+            None => Err(UploadRefusal::Superseded { url: url() }),
+            Some(next) => next.map_err(|error: ContentError| UploadRefusal::Silent { url: url(), error }),
+        }
+    }
+
+    /// Writes what arrived. The hash of the file, where all of it is here.
+    fn arrived(&mut self, arrival: Arrival) -> Result<Option<ContentHash>, UploadRefusal> {
+        let place = self.place;
+        match arrival {
+            Arrival::Began { offset, facts, .. } => {
+                if facts.size != self.size {
+                    let (expected, found) = (self.size, facts.size);
+                    return Err(UploadRefusal::OtherSize { url: place.url(), expected, found });
+                }
+                if self.is_there && offset != facts.size {
+                    if !self.replaces {
+                        return Err(UploadRefusal::Exists { url: place.url() });
+                    }
+                    self.is_there = false;
+                    self.reserve()?;
+                }
+                (self.had, self.facts) = (offset, Some(facts));
+                if !self.is_there {
+                    self.part.cut(offset).map_err(|error| unwritten(place, error))?;
+                }
+            }
+            Arrival::Content { offset, bytes, .. } => {
+                if !self.is_there {
+                    self.part.write(&bytes, offset).map_err(|error| unwritten(place, error))?;
+                }
+            }
+            Arrival::Whole { hash, .. } => return Ok(Some(hash)),
+            Arrival::Failed { why, .. } => return Err(UploadRefusal::Withdrawn { url: place.url(), why }),
+        }
+        Ok(None)
+    }
+
+    fn say(&self, what: &Value) -> Result<(), UploadRefusal> {
+        let message = Bytes::from(what.to_string());
+        let clock = self.context.clock();
+        let began = clock.now();
+        loop {
+            let full = match self.context.stream_blocking(message.clone()) {
+                Ok(()) => return Ok(()),
+                Err(full @ SendError::QueueFull(_)) => full,
+                Err(stopped @ SendError::Stopped) => return Err(stopped.into()),
+            };
+            // That itself waits for room, so this does not spin.
+            let waited = clock.now().saturating_duration_since(began);
+            if waited >= Duration::from_secs(PATIENCE_SECONDS_DEFAULT) || self.context.is_cancelled() {
+                return Err(full.into());
+            }
+        }
+    }
+
+    /// Moves it to its place, where it is not there already.
+    fn keep(self, hash: ContentHash, client: &Identity) -> Result<Value, UploadRefusal> {
+        let Self { place, size, part, folder, present, replaces, is_there, had, facts, uploads, turn, .. } = self;
+        let url = place.url();
+        let mut answer = json!({
+            "url": url,
+            "size_bytes": size,
+            "had_bytes": had,
+            "sha256": hash.to_string(),
+            "was_there": is_there,
+            "replaced": false,
+        });
+        if is_there {
+            return Ok(answer);
+        }
+        if !place.leads_to(&uploads.base_dir, &folder) {
+            return Err(UploadRefusal::Moved { url });
+        }
+        let facts = facts.map(|facts| Facts { mode: facts.mode & MODE_MAX, ..facts });
+        let facts = facts.unwrap_or(Facts { size, modified: 0, mode: 0o644 });
+        let replaces = replaces && present.is_some();
+        part.keep_durably(place.name(), facts, replaces).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => UploadRefusal::Exists { url: url.clone() },
+            _ => unwritten(place, error),
+        })?;
+        let replaced = present.map(|stat| u64::try_from(stat.st_size).unwrap_or_default());
+        turn.is_kept(size, replaced);
+        answer["replaced"] = json!(replaces);
+        tracing::info!("client {client} uploaded '{url}', {size} bytes with the SHA-256 {hash}");
+        Ok(answer)
+    }
+}
+
+/// Which file it is about.
+fn of(arrival: &Arrival) -> u32 {
+    match arrival {
+        Arrival::Began { file, .. }
+        | Arrival::Content { file, .. }
+        | Arrival::Whole { file, .. }
+        | Arrival::Failed { file, .. } => *file,
+    }
+}
+
+fn unwritten(place: &Place, error: io::Error) -> UploadRefusal {
+    let url = place.url();
+    match Errno::from_io_error(&error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => UploadRefusal::DiskFull { url, detail: error.to_string() },
+        _ => UploadRefusal::Write { url, error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hidden::Hidden;
+
+    #[test]
+    fn a_full_disk_is_named_and_nothing_to_try_again_at_once() {
+        let settings = json!({ "folder": "in" });
+        let hidden = Hidden::default();
+        let settings = UploadSettings::read(settings.as_object().expect("an object"), &hidden).expect("settings");
+        let place = Place::of("nf://in/f", &settings, &hidden).expect("a place");
+        for (errno, is_full) in [(Errno::NOSPC, true), (Errno::DQUOT, true), (Errno::IO, false)] {
+            let refusal = unwritten(&place, errno.into());
+            assert_eq!(matches!(refusal, UploadRefusal::DiskFull { .. }), is_full);
+            assert!(!refusal.may_pass() && refusal.to_string().contains("what came is kept"), "{refusal}");
+        }
+    }
+}
