@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         }
     };
     let code = runtime.block_on(commands::dispatch(args));
+    site::wait_for_kept_keys();
     // A blocking task that nobody can stop must not keep the process alive.
     runtime.shutdown_background();
     code.into()

@@ -1,10 +1,12 @@
 //! The broker's keys, as this site has or knows them.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use norfab_fabric::{LinkState, Problem, TellProblem};
+use norfab_fabric::{LinkState, Problem, SystemClock, TellProblem};
 use norfab_protocol::Identity;
 use norfab_transport::{
     Context, KeyError, KeyFolder, KeyPair, PublicKey, RefusedReason, Router, RouterOptions, certificate,
@@ -12,6 +14,21 @@ use norfab_transport::{
 
 use super::Site;
 use crate::exit::{Code, Failure};
+
+/// How long the end of a process waits for keys that are being written: a disk that takes longer must not hold it up.
+const KEPT_MAX: Duration = Duration::from_secs(2);
+
+/// Keys that are being written: what ends when one is.
+static BEING_KEPT: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
+
+/// Waits until the keys of brokers that let this process in are kept, as a command may be over before that; at most [`KEPT_MAX`].
+pub fn wait_for_kept_keys() {
+    let until = SystemClock::now() + KEPT_MAX;
+    for kept in std::mem::take(&mut *BEING_KEPT.lock().unwrap_or_else(PoisonError::into_inner)) {
+        // Nothing is sent: it ends.
+        kept.recv_timeout(until.saturating_duration_since(SystemClock::now())).ok();
+    }
+}
 
 impl Site {
     /// What is wrong with the link of a client, and where the key is from that its broker does not have: one on this host comes before
@@ -97,8 +114,12 @@ impl Site {
                 && let Some(key) = key
             {
                 let folder = folder.clone();
+                let (ends, kept) = sync_channel::<()>(0);
+                BEING_KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                let span = tracing::Span::current();
                 // A disk that hangs must not keep the role from its broker.
                 let keeping = std::thread::Builder::new().name("keep-key".to_owned()).spawn(move || {
+                    let (_span, _ends) = (span.enter(), ends);
                     if let Err(error) = KeyFolder::new(&folder).keep_broker_public_key(&key) {
                         tracing::warn!("the broker's key is not kept for the next start: {error}");
                     }

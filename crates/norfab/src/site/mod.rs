@@ -34,6 +34,7 @@ use refusals::Refusals;
 use told::Told;
 
 pub use client::ClientSlot;
+pub use keys::wait_for_kept_keys;
 pub use worker::SiteWorker;
 
 /// Name of the broker in logs and answers, as in Python NorFab.
