@@ -6,7 +6,7 @@
 //!
 //! Reading order: `definition` (what a remote is), `address` (where its repository is), `sync` (from one to the other),
 //! `protocol` with `packet`, `http` and `ssh` (how servers are asked), `local` (repositories on this host), `repository`
-//! (where objects are kept), `checkout`, `mount` and `tree` (how they become files in their place), `tasks` and `auto_sync`
+//! (where objects are kept) with `weight` (what a pack would take), `checkout`, `mount` and `tree` (how they become files in their place), `tasks` and `auto_sync`
 //! (who asks for it).
 
 use std::path::PathBuf;
@@ -37,6 +37,7 @@ mod ssh;
 mod sync;
 pub(crate) mod tasks;
 mod tree;
+mod weight;
 
 use crate::error::FileSharingError;
 use definition::{Definition, GIT, KEYS, RemoteInput};

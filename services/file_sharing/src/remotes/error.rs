@@ -24,6 +24,8 @@ pub(crate) enum SyncError {
     Unreachable { url: String, problem: String },
     #[error("{url} refused the credentials of '{username}': check username and password")]
     CredentialsRefused { url: String, username: String },
+    #[error("{url} refused the token in the URL: check it")]
+    TokenRefused { url: String },
     #[error("{url} wants credentials, or there is no such repository: give username and password")]
     CredentialsWanted { url: String },
     #[error("the certificate of {url} is not trusted: {problem}")]
