@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use crate::hidden::Hidden;
+use crate::hidden::{Hidden, may_be_short};
 
 /// Links that are followed on one way, as many as Linux follows. More is a loop.
 const LINKS_MAX: usize = 40;
@@ -109,7 +109,7 @@ impl Folder {
         let Some((last, above)) = names.split_last() else {
             return Ok(None);
         };
-        if names.iter().any(|name| name == "..") {
+        if names.iter().any(|name| name == ".." || may_be_short(name.as_bytes())) {
             return Ok(None);
         }
         // Without links, the names as written are the real ones.
@@ -164,6 +164,9 @@ impl Folder {
                 return Err(Dead::Missing);
             }
             let here = passed.last().map_or(base.as_fd(), |(handle, _)| handle.as_fd());
+            if may_be_short(&name) && !lists(here, &name)? {
+                return Err(Dead::Missing);
+            }
             match open_below(here, &name)? {
                 Below::Directory(_) if passed.len() >= STEPS_MAX => return Err(Dead::Missing),
                 Below::Directory(handle) => passed.push((handle, name)),
@@ -230,6 +233,18 @@ impl Folder {
         let below = bases.into_iter().flatten().find_map(|base| target.strip_prefix(base).ok())?;
         Some(below.as_os_str().to_owned().into_vec())
     }
+}
+
+/// Whether a directory lists exactly this name. Some file systems open a file by others, too.
+fn lists(directory: BorrowedFd<'_>, name: &[u8]) -> Result<bool, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = openat(directory, ".", flags, Mode::empty())?;
+    for entry in Dir::new(readable)? {
+        if entry?.file_name().to_bytes() == name {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What one name leads to.
@@ -426,6 +441,29 @@ mod tests {
             let long = "n".repeat(300);
             assert_eq!(end(folder, &long), missing());
         }
+    }
+
+    #[test]
+    fn a_short_name_is_only_served_where_it_is_listed() {
+        let (outer, folders) = tree();
+        fs::write(outer.path().join("base/REPORT~1.TXT"), "report").expect("written");
+        for folder in &folders {
+            assert_eq!(end(folder, "REPORT~1.TXT"), End::File("report".to_owned()));
+            assert_eq!(end(folder, "REPORT~2.TXT"), End::Dead(Dead::Missing));
+            assert_eq!(end(folder, "d~1/a.txt"), End::Dead(Dead::Missing));
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_opens_by_a_name_that_is_not_listed_is_told_apart() {
+        // The folder of a thread opens, and is not listed.
+        let thread = fs::read_link("/proc/thread-self").expect("a thread");
+        let name = thread.file_name().expect("a name").as_encoded_bytes().to_vec();
+        let processes = openat(CWD, "/proc", THROUGH, Mode::empty()).expect("open");
+        assert!(matches!(open_below(processes.as_fd(), &name), Ok(Below::Directory(_))));
+        assert_eq!(lists(processes.as_fd(), &name), Ok(false));
+        assert_eq!(lists(processes.as_fd(), std::process::id().to_string().as_bytes()), Ok(true));
     }
 
     #[test]

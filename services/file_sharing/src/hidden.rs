@@ -41,10 +41,18 @@ impl Hidden {
 /// As [`Hidden::is`], whatever the inventory lists.
 pub(crate) fn is_never_served(name: &[u8]) -> bool {
     let folded = fold(&String::from_utf8_lossy(name));
+    // Systems of Windows open a file also with dots and blanks behind its name, and with a colon and the name of a stream.
+    let folded = folded.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
     folded == RUNTIME_FOLDER
         || folded == GIT_FOLDER
         || folded.ends_with(SECRET_KEY_END)
         || folded.starts_with(ENVIRONMENT_START)
+}
+
+/// Whether a name may be a second, short one, such as `PRIVAT~1` for `private_keys`, by which file systems of Windows open a file,
+/// too. Nobody can tell from it what the file is called: it is only served where it is listed.
+pub(crate) fn may_be_short(name: &[u8]) -> bool {
+    name.windows(2).any(|pair| pair[0] == b'~' && pair[1].is_ascii_digit())
 }
 
 /// Some file systems open a file by its name in any case. Up and down again also folds letters such as the long s.
@@ -70,6 +78,19 @@ mod tests {
         for name in hidden.into_iter().chain(environments) {
             assert!(Hidden::but(vec![Pattern::new("*").expect("a pattern")]).is(name.as_bytes()), "{name}");
         }
+    }
+
+    #[test]
+    fn other_spellings_of_windows_are_hidden_too() {
+        let listed = Hidden::but(vec![Pattern::new("*").expect("a pattern")]);
+        for name in ["__norfab__.", "__NorFab__. .", ".git ", "b.key_secret..", "b.key_secret::$DATA", ".env. "] {
+            assert!(listed.is(name.as_bytes()), "{name}");
+        }
+        for name in ["a.", "norfab. ", "12:30", ":x", "..."] {
+            assert!(!listed.is(name.as_bytes()), "{name}");
+        }
+        assert!(may_be_short(b"PRIVAT~1") && may_be_short(b"GIT~12.KEY"));
+        assert!(!may_be_short(b"a~") && !may_be_short(b"~a1") && !may_be_short(b"1~.txt"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | `service` | the name under which workers register | `filesharing` |
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
 //! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
+//! | `trusted_repositories` | folders in which repositories of other users of the host are read, relative to NorFab's own | none |
 //! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
 
 use std::fs;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub base_dir: PathBuf,
     /// Names beginning with a dot that are served.
     pub dotfiles: Vec<Pattern>,
+    /// Where repositories of other users of the host are read.
+    pub trusted_repositories: Vec<PathBuf>,
     /// Git repositories.
     pub(crate) remotes: Vec<Definition>,
 }
@@ -61,7 +64,20 @@ impl Settings {
             Some(Value::Array(patterns)) => patterns.iter().map(dotfile).collect::<Result<_, _>>()?,
             Some(other) => return Err(wrong("dotfiles", "a list of patterns", other)),
         };
-        Ok(Self { service, base_dir, dotfiles, remotes })
+        let trusted_repositories = match inventory.get("trusted_repositories") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(places)) => {
+                let expected = "paths of folders";
+                let place = |place: &Value| match place.as_str().filter(|path| !path.is_empty() && !path.contains('\0'))
+                {
+                    Some(path) => Ok(default_base_dir.join(path)),
+                    None => Err(wrong("trusted_repositories", expected, place)),
+                };
+                places.iter().map(place).collect::<Result<_, _>>()?
+            }
+            Some(other) => return Err(wrong("trusted_repositories", "a list of paths", other)),
+        };
+        Ok(Self { service, base_dir, dotfiles, trusted_repositories, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -117,6 +133,7 @@ mod tests {
             service: ServiceName::parse("filesharing").expect("a name"),
             base_dir: PathBuf::from("/srv/fabric"),
             dotfiles: Vec::new(),
+            trusted_repositories: Vec::new(),
             remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));
@@ -129,6 +146,9 @@ mod tests {
         let folder = |base_dir: &str| read(json!({"base_dir": base_dir})).map(|settings| settings.base_dir);
         assert_eq!(folder("shared/files"), Ok(PathBuf::from("/srv/fabric/shared/files")));
         assert_eq!(folder("/data"), Ok(PathBuf::from("/data")));
+        let trusted = read(json!({"trusted_repositories": ["/srv/git", "repositories"]})).expect("read");
+        let expected = ["/srv/git", "/srv/fabric/repositories"].map(PathBuf::from);
+        assert_eq!(trusted.trusted_repositories, expected);
     }
 
     #[test]
@@ -149,5 +169,12 @@ mod tests {
         assert_eq!(refused(json!({"service": false})), "inventory key 'service': expected a string, found false");
         assert!(refused(json!({"service": ""})).starts_with("inventory key 'service': "));
         assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
+        assert_eq!(
+            refused(json!({"trusted_repositories": "/srv/git"})),
+            "inventory key 'trusted_repositories': expected a list of paths, found \"/srv/git\""
+        );
+        assert!(
+            refused(json!({"trusted_repositories": [1]})).ends_with("expected paths of folders, found the number 1")
+        );
     }
 }

@@ -41,6 +41,7 @@ mod weight;
 
 use crate::error::FileSharingError;
 use definition::{Definition, GIT, KEYS, RemoteInput};
+use local::Trust;
 use mount::Mounts;
 use repository::Repository;
 
@@ -152,6 +153,7 @@ pub(crate) struct Remotes {
     worker: String,
     folder: PathBuf,
     local_base: PathBuf,
+    trust: Trust,
     clock: Arc<dyn Clock>,
     pub(crate) mounts: Mounts,
     remotes: Mutex<Vec<Arc<Remote>>>,
@@ -163,14 +165,20 @@ pub(crate) struct Remotes {
 
 impl Remotes {
     /// The remotes of an inventory, in a shared folder. What a process left that was killed is removed. Periodic
-    /// synchronization begins. Blocks for a moment.
-    pub(crate) fn start(home: RemotesHome, base_dir: PathBuf, definitions: Vec<Definition>) -> Arc<Self> {
+    /// synchronization begins. `trusted` is where repositories of other users of the host are read. Blocks for a moment.
+    pub(crate) fn start(
+        home: RemotesHome,
+        base_dir: PathBuf,
+        definitions: Vec<Definition>,
+        trusted: &[PathBuf],
+    ) -> Arc<Self> {
         // The folder's name is fit for a folder.
         let name = home.folder.file_name().map_or_else(|| "worker".into(), |name| name.to_string_lossy().into_owned());
         let remotes = Arc::new(Self {
             worker: home.worker,
             folder: home.folder.join("remotes"),
             local_base: home.local_base,
+            trust: Trust::listing(trusted),
             clock: home.clock,
             mounts: Mounts::new(base_dir, name),
             remotes: Mutex::default(),

@@ -225,7 +225,8 @@ mod tests {
         assert_eq!(shown("https://u:secret@host/a"), "https://u:********@host/a");
         for token in ["t0ken", "t0ken:", "t0ken:x-oauth-basic"] {
             assert_eq!(shown(&format!("https://{token}@host/a")), "https://********@host/a");
-            let Ok(Address::Http { credentials: Some(credentials), .. }) = parse(&format!("https://{token}@host/a")) else {
+            let Ok(Address::Http { credentials: Some(credentials), .. }) = parse(&format!("https://{token}@host/a"))
+            else {
                 panic!("{token}");
             };
             assert_eq!((credentials.is_token(), credentials.secret()), (true, "t0ken"));

@@ -225,7 +225,8 @@ impl Scale {
         if self.start.len() < START_BYTES {
             return Ok(());
         }
-        let count = self.start.last_chunk().map(|count| u32::from_be_bytes(*count)).filter(|_| self.start.starts_with(b"PACK"));
+        let count =
+            self.start.last_chunk().map(|count| u32::from_be_bytes(*count)).filter(|_| self.start.starts_with(b"PACK"));
         self.left = count.ok_or_else(broken)?;
         if self.left > OBJECTS_MAX {
             return Err(SyncError::TooLarge { bound: OBJECTS_MAX.into(), what: "objects in a pack" });
@@ -525,6 +526,33 @@ mod tests {
         let mut found = Vec::new();
         gix_object::Find::try_find(&objects, &id, &mut found).expect("read").expect("there");
         assert!(found == content);
+    }
+
+    #[test]
+    fn a_small_object_that_differs_from_a_large_one_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let repository = Repository::new(folder.path().to_owned());
+        repository.prepare("url", "main").expect("made");
+        let mut pack = Pack::new();
+        let base = pack.add(3, b"", &vec![0; OBJECT_BYTES_MAX + 1]);
+        let mut small = varint(OBJECT_BYTES_MAX + 1);
+        small.extend([1, 1, b'x']);
+        pack.differ(base, &small);
+        // As somebody else stored it, who has no bound.
+        let packs = folder.path().join("objects/pack");
+        let stored = gix_pack::Bundle::write_to_directory(
+            &mut pack.end().as_slice(),
+            Some(&packs),
+            &mut gix_utils::progress::Discard,
+            Halt::default().flag(),
+            None::<gix_odb::Handle>,
+            Kind::Sha1,
+            gix_pack::bundle::write::Options::default(),
+        );
+        stored.expect("stored");
+        let id = gix_object::compute_hash(Kind::Sha1, gix_object::Kind::Blob, b"x").expect("a hash");
+        let objects = repository.objects().expect("opened");
+        assert!(gix_object::Find::try_find(&objects, &id, &mut Vec::new()).is_err());
     }
 
     #[test]
