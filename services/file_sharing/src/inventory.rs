@@ -5,6 +5,7 @@
 //! | `service` | the name under which workers register | `filesharing` |
 //! | `base_dir` | the folder to share, relative to NorFab's own | NorFab's own folder |
 //! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
+//! | `trusted_repositories` | folders in which repositories of other users of the host are read, relative to NorFab's own | none |
 //! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
 //! | `uploads` | where clients may upload files, and how much: see [`settings`](crate::uploads::settings) | nowhere |
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub dotfiles: Vec<Pattern>,
     /// Where clients may upload files, and how much.
     pub uploads: Option<UploadSettings>,
+    /// Where repositories of other users of the host are read.
+    pub trusted_repositories: Vec<PathBuf>,
     /// Git repositories.
     pub(crate) remotes: Vec<Definition>,
 }
@@ -80,7 +83,20 @@ impl Settings {
             let found = Value::String(uploads.folder.join("/"));
             return Err(wrong("uploads.folder", "a folder apart from those of git remotes", &found));
         }
-        Ok(Self { service, base_dir, dotfiles, uploads, remotes })
+        let trusted_repositories = match inventory.get("trusted_repositories") {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(places)) => {
+                let expected = "paths of folders";
+                let place = |place: &Value| match place.as_str().filter(|path| !path.is_empty() && !path.contains('\0'))
+                {
+                    Some(path) => Ok(default_base_dir.join(path)),
+                    None => Err(wrong("trusted_repositories", expected, place)),
+                };
+                places.iter().map(place).collect::<Result<_, _>>()?
+            }
+            Some(other) => return Err(wrong("trusted_repositories", "a list of paths", other)),
+        };
+        Ok(Self { service, base_dir, dotfiles, uploads, trusted_repositories, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -137,6 +153,7 @@ mod tests {
             base_dir: PathBuf::from("/srv/fabric"),
             dotfiles: Vec::new(),
             uploads: None,
+            trusted_repositories: Vec::new(),
             remotes: Vec::new(),
         };
         assert_eq!(read(json!({})), Ok(expected.clone()));
@@ -149,6 +166,9 @@ mod tests {
         let folder = |base_dir: &str| read(json!({"base_dir": base_dir})).map(|settings| settings.base_dir);
         assert_eq!(folder("shared/files"), Ok(PathBuf::from("/srv/fabric/shared/files")));
         assert_eq!(folder("/data"), Ok(PathBuf::from("/data")));
+        let trusted = read(json!({"trusted_repositories": ["/srv/git", "repositories"]})).expect("read");
+        let expected = ["/srv/git", "/srv/fabric/repositories"].map(PathBuf::from);
+        assert_eq!(trusted.trusted_repositories, expected);
     }
 
     #[test]
@@ -178,5 +198,12 @@ mod tests {
             "inventory key 'uploads': expected an object with the key 'folder', found \"in\""
         );
         assert_eq!(refused(json!({"remotes": {}})), "inventory key 'remotes': expected a list, found an object");
+        assert_eq!(
+            refused(json!({"trusted_repositories": "/srv/git"})),
+            "inventory key 'trusted_repositories': expected a list of paths, found \"/srv/git\""
+        );
+        assert!(
+            refused(json!({"trusted_repositories": [1]})).ends_with("expected paths of folders, found the number 1")
+        );
     }
 }

@@ -74,11 +74,11 @@ pub fn service_with_remotes(
     home: RemotesHome,
 ) -> Result<Service, FileSharingError> {
     let settings = Settings::read(inventory, default_base_dir)?;
-    let definitions = settings.remotes.clone();
+    let (definitions, trusted) = (settings.remotes.clone(), settings.trusted_repositories.clone());
     let uploads = settings.uploads.as_ref().and_then(UploadSettings::mount);
     let (service, share, base_dir) = shared(settings)?;
     let told = definitions.iter().map(|definition| definition.of_inventory()).collect();
-    let remotes = Remotes::start(home, base_dir, definitions, uploads);
+    let remotes = Remotes::start(home, base_dir, definitions, uploads, &trusted);
     Ok(remotes::tasks::all(&remotes, &share, told).into_iter().fold(service, Service::task))
 }
 

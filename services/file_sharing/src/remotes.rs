@@ -6,7 +6,7 @@
 //!
 //! Reading order: `definition` (what a remote is), `address` (where its repository is), `sync` (from one to the other),
 //! `protocol` with `packet`, `http` and `ssh` (how servers are asked), `local` (repositories on this host), `repository`
-//! (where objects are kept), `checkout`, `mount` and `tree` (how they become files in their place), `tasks` and `auto_sync`
+//! (where objects are kept) with `weight` (what a pack would take), `checkout`, `mount` and `tree` (how they become files in their place), `tasks` and `auto_sync`
 //! (who asks for it).
 
 use std::path::PathBuf;
@@ -37,9 +37,11 @@ mod ssh;
 mod sync;
 pub(crate) mod tasks;
 mod tree;
+mod weight;
 
 use crate::error::FileSharingError;
 use definition::{Definition, GIT, KEYS, MountPath, RemoteInput};
+use local::Trust;
 use mount::Mounts;
 use repository::Repository;
 
@@ -153,6 +155,7 @@ pub(crate) struct Remotes {
     worker: String,
     folder: PathBuf,
     local_base: PathBuf,
+    trust: Trust,
     clock: Arc<dyn Clock>,
     pub(crate) mounts: Mounts,
     /// The folder for uploads.
@@ -166,12 +169,13 @@ pub(crate) struct Remotes {
 
 impl Remotes {
     /// The remotes of an inventory, in a shared folder. What a process left that was killed is removed. Periodic
-    /// synchronization begins. Blocks for a moment.
+    /// synchronization begins. `trusted` is where repositories of other users of the host are read. Blocks for a moment.
     pub(crate) fn start(
         home: RemotesHome,
         base_dir: PathBuf,
         definitions: Vec<Definition>,
         uploads: Option<MountPath>,
+        trusted: &[PathBuf],
     ) -> Arc<Self> {
         // The folder's name is fit for a folder.
         let name = home.folder.file_name().map_or_else(|| "worker".into(), |name| name.to_string_lossy().into_owned());
@@ -179,6 +183,7 @@ impl Remotes {
             worker: home.worker,
             folder: home.folder.join("remotes"),
             local_base: home.local_base,
+            trust: Trust::listing(trusted),
             clock: home.clock,
             mounts: Mounts::new(base_dir, name),
             uploads,

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::error::SyncError;
 
+/// What GitHub takes for a password where the user name is a token.
+const NO_PASSWORD: &str = "x-oauth-basic";
+
 /// User name and password, for `https`. The password is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Credentials {
@@ -13,9 +16,27 @@ pub(crate) struct Credentials {
     pub(crate) password: String,
 }
 
+impl Credentials {
+    /// Whether the user name is the secret: a token stands where the name does.
+    pub(crate) fn is_token(&self) -> bool {
+        is_no_password(&self.password)
+    }
+
+    /// What nobody is told.
+    pub(crate) fn secret(&self) -> &str {
+        if self.is_token() { &self.username } else { &self.password }
+    }
+}
+
+/// Whether this is no password, but stands beside a token.
+fn is_no_password(text: &str) -> bool {
+    text.is_empty() || text == NO_PASSWORD
+}
+
 impl std::fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        let username = if self.is_token() { norfab_secrets::MASK } else { &self.username };
+        formatter.debug_struct("Credentials").field("username", &username).finish_non_exhaustive()
     }
 }
 
@@ -100,6 +121,13 @@ pub(crate) fn shown(url: &str) -> String {
         && authority.split('@').next().is_some_and(|user| !user.contains(':'))
     {
         return url.to_owned();
+    }
+    if let Some((scheme, rest)) = url.split_once("://")
+        && let Some((user, place)) = rest.split(['/', '?']).next().and_then(|authority| authority.rsplit_once('@'))
+        && user.split_once(':').is_some_and(|(_, password)| is_no_password(password))
+    {
+        let path = &rest[user.len() + "@".len() + place.len()..];
+        return format!("{scheme}://{}@{place}{path}", norfab_secrets::MASK);
     }
     match norfab_secrets::masked(&Value::from(url)) {
         Value::String(shown) => shown,
@@ -195,6 +223,15 @@ mod tests {
         assert_eq!(parse("HTTPS://u:p%40s@host/a"), http("https://host/a", Some(("u", "p@s"))));
         assert_eq!(parse("https://token@host/a"), http("https://host/a", Some(("token", ""))));
         assert_eq!(shown("https://u:secret@host/a"), "https://u:********@host/a");
+        for token in ["t0ken", "t0ken:", "t0ken:x-oauth-basic"] {
+            assert_eq!(shown(&format!("https://{token}@host/a")), "https://********@host/a");
+            let Ok(Address::Http { credentials: Some(credentials), .. }) = parse(&format!("https://{token}@host/a"))
+            else {
+                panic!("{token}");
+            };
+            assert_eq!((credentials.is_token(), credentials.secret()), (true, "t0ken"));
+            assert!(!format!("{credentials:?}").contains("t0ken"));
+        }
         assert_eq!(shown("ssh://git@host/a"), "ssh://git@host/a");
         assert_eq!(shown("ssh://git:secret@host/a"), "ssh://git:********@host/a");
         let error = parse("svn://u:secret@host/a").expect_err("refused");

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 use tracing::{Instrument, Span, info, warn};
 
-use super::sync::{Voice, synchronize};
+use super::sync::{RemoteTurn, Voice, synchronize};
 use super::{Remote, Remotes};
 
 /// How long after its creation a remote is synchronized for the first time: the worker has other things to do while it starts.
@@ -34,20 +34,14 @@ pub(super) async fn run(remotes: Weak<Remotes>, span: Span) {
         let wait = {
             let Some(remotes) = remotes.upgrade() else { return };
             let now = remotes.clock.now();
-            for remote in due(&remotes, now) {
-                if running.len() >= AT_ONCE {
-                    break;
-                }
-                let interval = Duration::from_secs(remote.definition.sync_interval_seconds.unsigned_abs());
-                remote.state().due = now + interval;
-                // Whoever has it synchronizes it.
-                let Ok(turn) = Arc::clone(&remote.turn).try_lock_owned() else { continue };
+            for (remote, turn) in take_due(&remotes, now, AT_ONCE.saturating_sub(running.len())) {
                 let remotes = Arc::clone(&remotes);
                 let one = async move {
                     let before = remote.state().problem.clone();
                     let work = synchronize(&remotes, &remote, turn, &Voice::Log);
                     let ended = time::timeout(TIME_MAX, work).await;
                     tell(&remotes, &remote, before, ended.is_err());
+                    set_due(&remote, remotes.clock.now());
                 };
                 running.spawn(one.instrument(span.clone()));
             }
@@ -81,9 +75,37 @@ pub(super) async fn run(remotes: Weak<Remotes>, span: Span) {
     }
 }
 
-fn due(remotes: &Remotes, now: Instant) -> Vec<Arc<Remote>> {
-    let all = remotes.all().into_iter();
-    all.filter(|remote| remote.definition.auto_sync && remote.state().due <= now).collect()
+/// Remotes that are due and that nobody has, so many at most: who has waited longest comes first. Others stay due.
+fn take_due(remotes: &Remotes, now: Instant, free: usize) -> Vec<(Arc<Remote>, RemoteTurn)> {
+    let mut due: Vec<_> = remotes
+        .all()
+        .into_iter()
+        .map(|remote| {
+            let due = remote.state().due;
+            (due, remote)
+        })
+        .filter(|(due, remote)| remote.definition.auto_sync && *due <= now)
+        .collect();
+    due.sort_by_key(|(due, _)| *due);
+    let mut taken = Vec::new();
+    for (_, remote) in due {
+        if taken.len() >= free {
+            break;
+        }
+        // Until it has ended, after which the interval begins anew.
+        set_due(&remote, now);
+        // Whoever has it synchronizes it.
+        if let Ok(turn) = Arc::clone(&remote.turn).try_lock_owned() {
+            taken.push((remote, turn));
+        }
+    }
+    taken
+}
+
+/// The interval of a remote begins.
+fn set_due(remote: &Remote, now: Instant) {
+    let interval = Duration::from_secs(remote.definition.sync_interval_seconds.unsigned_abs());
+    remote.state().due = now + interval;
 }
 
 /// Remotes whose old checkout nobody reads any more.
@@ -115,5 +137,52 @@ fn tell(remotes: &Remotes, remote: &Remote, before: Option<String>, late: bool) 
         }
         (None, Some(_)) => info!("worker {}: git remote '{name}' can be synchronized again", remotes.worker),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_service::testing::TestClock;
+    use serde_json::json;
+    use tokio::runtime::Handle;
+
+    use super::super::RemotesHome;
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn remotes_that_take_longer_than_their_interval_leave_none_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let home = RemotesHome {
+            worker: "w".to_owned(),
+            folder: folder.path().join("w"),
+            local_base: folder.path().to_owned(),
+            clock: Arc::new(TestClock),
+            runtime: Handle::current(),
+            span: Span::none(),
+        };
+        let entries: Vec<_> = (0..6)
+            .map(|number| {
+                let name = format!("r{number}");
+                json!({"name": name, "url": "u", "branch": "main", "auto_sync": true, "sync_interval": 5})
+            })
+            .collect();
+        let definitions = super::super::read(&entries).expect("remotes");
+        let remotes = Remotes::start(home, folder.path().to_owned(), definitions, None, &[]);
+        // Nothing runs by itself here: the time does not go on.
+        let mut now = remotes.clock.now() + FIRST_AFTER;
+        let mut rounds = Vec::new();
+        for _ in 0..3 {
+            let taken = take_due(&remotes, now, AT_ONCE);
+            assert!(take_due(&remotes, now, AT_ONCE - taken.len()).is_empty());
+            now += Duration::from_secs(20);
+            rounds.push(taken.iter().map(|(remote, _)| remote.definition.name.clone()).collect::<Vec<_>>());
+            for (remote, turn) in taken {
+                drop(turn);
+                set_due(&remote, now);
+            }
+            now += Duration::from_secs(5);
+        }
+        assert_eq!(rounds, [vec!["r0", "r1", "r2", "r3"], vec!["r4", "r5", "r0", "r1"], vec!["r2", "r3", "r0", "r1"]]);
+        remotes.over.cancel();
     }
 }

@@ -106,15 +106,24 @@ pub(crate) fn write(
     Ok(checkout.left_out)
 }
 
-/// The names in the outermost folder of a commit. Blocks.
-pub(crate) fn names(objects: &gix_odb::Handle, tip: ObjectId, halt: &Halt) -> Result<BTreeSet<Vec<u8>>, SyncError> {
-    let limits = Limits::default();
+/// The names in the outermost folder of a commit. Errors: as [`write`], which would write more than that. Blocks.
+pub(crate) fn names(
+    objects: &gix_odb::Handle,
+    tip: ObjectId,
+    limits: Limits,
+    halt: &Halt,
+) -> Result<BTreeSet<Vec<u8>>, SyncError> {
     let checkout = Checkout { objects, halt, limits, entries: 0, bytes: 0, left_out: LeftOut::default() };
     let mut buffer = Vec::new();
     checkout.tree_of(tip, &mut buffer)?;
+    let mut names = BTreeSet::new();
     // The tree was read last.
-    let entries = TreeRefIter::from_bytes(&buffer, gix_hash::Kind::Sha1);
-    entries.map(|entry| Ok(entry.map_err(|error| damaged(&error))?.filename.to_vec())).collect()
+    for (count, entry) in (1..).zip(TreeRefIter::from_bytes(&buffer, gix_hash::Kind::Sha1)) {
+        checkout.go_on()?;
+        checkout.check_entries(count)?;
+        names.insert(entry.map_err(|error| damaged(&error))?.filename.to_vec());
+    }
+    Ok(names)
 }
 
 /// A tree, and the name of its folder; none for the outermost.
@@ -161,20 +170,15 @@ impl Checkout<'_> {
         let mut content = Vec::new();
         let mut trees: Vec<Subtree> = Vec::new();
         for entry in TreeRefIter::from_bytes(buffer, gix_hash::Kind::Sha1) {
+            self.go_on()?;
             let entry = entry.map_err(|error| damaged(&error))?;
             self.entries += 1;
-            if self.entries > self.limits.entries {
-                return Err(SyncError::TooLarge { bound: self.limits.entries, what: "files and folders" });
-            }
+            self.check_entries(self.entries)?;
             let kind = entry.mode.kind();
             match kind {
                 EntryKind::Link => self.left_out.links += 1,
                 EntryKind::Commit => self.left_out.submodules += 1,
                 _ if !is_safe(entry.filename) => self.left_out.unsafe_names += 1,
-                // The same name twice: git does not write such a tree.
-                EntryKind::Tree if trees.iter().any(|(_, name)| name.as_deref() == Some(entry.filename)) => {
-                    self.left_out.unsafe_names += 1;
-                }
                 EntryKind::Tree => trees.push((entry.oid.to_owned(), Some(entry.filename.to_vec()))),
                 EntryKind::Blob | EntryKind::BlobExecutable => {
                     let executable = kind == EntryKind::BlobExecutable;
@@ -182,9 +186,10 @@ impl Checkout<'_> {
                 }
             }
         }
-        // A file and a folder of one name, or names that are one to this file system.
+        // A name that comes twice, which git does not write, or names that are one to this file system.
         let mut made = Vec::new();
         for (id, name) in trees {
+            self.go_on()?;
             let bytes = name.as_deref().unwrap_or_default();
             match rustix::fs::mkdirat(folder, bytes, Mode::from_raw_mode(0o777)) {
                 Ok(()) => made.push((id, name)),
@@ -204,9 +209,6 @@ impl Checkout<'_> {
         executable: bool,
         content: &mut Vec<u8>,
     ) -> Result<(), SyncError> {
-        if self.halt.is_halted() {
-            return Err(SyncError::Halted);
-        }
         if self.read(id, OBJECT_BYTES_MAX as u64, content)? != Kind::Blob {
             return Err(SyncError::Damaged { problem: format!("{id} is no file") });
         }
@@ -224,6 +226,17 @@ impl Checkout<'_> {
             }
             Err(errno) => Err(SyncError::errno("write a file")(errno)),
         }
+    }
+
+    fn check_entries(&self, entries: u64) -> Result<(), SyncError> {
+        if entries > self.limits.entries {
+            return Err(SyncError::TooLarge { bound: self.limits.entries, what: "files and folders" });
+        }
+        Ok(())
+    }
+
+    fn go_on(&self) -> Result<(), SyncError> {
+        if self.halt.is_halted() { Err(SyncError::Halted) } else { Ok(()) }
     }
 
     /// Reads an object. Its size is looked at before memory is taken for it.
@@ -339,12 +352,48 @@ mod tests {
         let left_out = write(&objects, tree, folder(), Limits::default(), &halt).expect("written");
         assert_eq!(left_out, LeftOut::default());
         assert_eq!(std::fs::read(target.path().join("9/0/9")).expect("there"), b"content");
-        assert_eq!(names(&objects, tree, &halt).expect("read").len(), 10);
+        let names = |limits| names(&objects, tree, limits, &halt).map_err(|error| error.to_string());
+        assert_eq!(names(Limits::default()).expect("read").len(), 10);
+        let few = Limits { entries: 9, ..Limits::default() };
+        assert_eq!(names(few), Err("the repository is too large: more than 9 files and folders".to_owned()));
         halt.halt();
+        assert_eq!(names(Limits::default()), Err(SyncError::Halted.to_string()));
         let target = tempfile::tempdir().expect("a folder");
         let folder = OwnedFd::from(File::open(target.path()).expect("open"));
         let ended = write(&objects, tree, folder, Limits::default(), &halt);
         assert!(matches!(ended, Err(SyncError::Halted)));
+    }
+
+    #[test]
+    fn a_folder_of_very_many_folders_is_written_until_it_is_to_end() {
+        use gix_object::Write as _;
+
+        let outer = tempfile::tempdir().expect("a folder");
+        let (objects, _) = bomb(&outer.path().join("objects"), 0);
+        let none = objects.write_buf(Kind::Tree, b"").expect("written");
+        let mut tree = Vec::new();
+        for number in 0..400_000 {
+            tree.extend_from_slice(format!("40000 {number:06}\0").as_bytes());
+            tree.extend_from_slice(none.as_bytes());
+        }
+        let tree = objects.write_buf(Kind::Tree, &tree).expect("written");
+        let target = tempfile::tempdir().expect("a folder");
+        let folder = OwnedFd::from(File::open(target.path()).expect("open"));
+        let halt = Halt::default();
+        let (later, place) = (halt.clone(), target.path().to_owned());
+        // It begins to make folders: so much work for each that it does not come to that within a minute is too much.
+        let ends = std::thread::spawn(move || {
+            let began = std::time::Instant::now();
+            while std::fs::read_dir(&place).expect("read").next().is_none() && began.elapsed().as_secs() < 60 {
+                std::thread::yield_now();
+            }
+            later.halt();
+            began.elapsed()
+        });
+        let ended = write(&objects, tree, folder, Limits::default(), &halt);
+        assert!(matches!(ended, Err(SyncError::Halted)), "{ended:?}");
+        assert!(ends.join().expect("no panic").as_secs() < 60);
+        assert!(std::fs::read_dir(target.path()).expect("read").count() < 400_000);
     }
 
     #[test]

@@ -16,6 +16,11 @@ pub(crate) enum SyncError {
     NoRepository { url: String },
     #[error("{url} is a git repository of a kind that cannot be read: {problem}")]
     UnknownFormat { url: String, problem: &'static str },
+    #[error(
+        "{url} belongs to another user of this host ({owner}), who could harm this worker through it: list it under \
+         trusted_repositories in the inventory if that is meant"
+    )]
+    ForeignOwner { url: String, owner: u32 },
     #[error("the URL {url} cannot be used: {problem}")]
     Url { url: String, problem: &'static str },
     #[error("host '{host}' not found: check the URL and the name service")]
@@ -24,6 +29,8 @@ pub(crate) enum SyncError {
     Unreachable { url: String, problem: String },
     #[error("{url} refused the credentials of '{username}': check username and password")]
     CredentialsRefused { url: String, username: String },
+    #[error("{url} refused the token in the URL: check it")]
+    TokenRefused { url: String },
     #[error("{url} wants credentials, or there is no such repository: give username and password")]
     CredentialsWanted { url: String },
     #[error("the certificate of {url} is not trusted: {problem}")]
@@ -40,6 +47,13 @@ pub(crate) enum SyncError {
     Damaged { problem: String },
     #[error("the folder 'nf://{mount}' is not one of this remote and has content: move it away or mount elsewhere")]
     Taken { mount: String },
+    #[error("the folder 'nf://{mount}' is git remote '{remote}' of worker '{worker}': mount elsewhere")]
+    OfOther { mount: String, remote: String, worker: String },
+    #[error(
+        "'__norfab__' in the shared folder is a link or a file: files of git remotes are written there before they take their \
+         place, so it must be a folder on the same file system, or base_dir another folder"
+    )]
+    ReservedLink,
     #[error("'nf://{mount}' cannot be a folder: '{name}' on the way to it is a file or a link")]
     NoFolder { mount: String, name: String },
     #[error("'nf://{mount}' is on another file system than the shared folder: mount elsewhere")]

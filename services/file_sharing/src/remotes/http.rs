@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ureq::http::{Response, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsConfigBuilder};
-use ureq::{Agent, Body, ResponseExt};
+use ureq::{Agent, Body};
 
 use super::address::{Credentials, shown};
 use super::error::{SyncError, told};
@@ -49,7 +49,8 @@ impl HttpWire {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .https_only(encrypted)
-            .max_redirects(REDIRECTS_MAX)
+            // They are followed here: where they lead decides about the credentials.
+            .max_redirects(0)
             .user_agent(USER_AGENT)
             .timeout_resolve(Some(CONNECT_TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -74,6 +75,9 @@ impl HttpWire {
         let url = || self.shown.clone();
         match (response.status().as_u16(), &self.credentials) {
             (200, _) => {}
+            (401 | 403, Some(credentials)) if credentials.is_token() => {
+                return Err(SyncError::TokenRefused { url: url() });
+            }
             (401 | 403, Some(credentials)) => {
                 return Err(SyncError::CredentialsRefused { url: url(), username: credentials.username.clone() });
             }
@@ -96,9 +100,7 @@ impl HttpWire {
         let url = self.shown.clone();
         match error {
             ureq::Error::HostNotFound => SyncError::NoHost { host: self.host() },
-            ureq::Error::RequireHttpsOnly(_) => {
-                SyncError::Url { url, problem: "it leads to one that is not encrypted" }
-            }
+            ureq::Error::RequireHttpsOnly(_) => not_encrypted(url),
             ureq::Error::Io(error) if names_no_host(&error) => SyncError::NoHost { host: self.host() },
             ureq::Error::Rustls(rustls::Error::InvalidCertificate(error)) => {
                 SyncError::Certificate { url, problem: error.to_string() }
@@ -138,22 +140,34 @@ impl HttpWire {
 
 impl Wire for HttpWire {
     fn greet(&mut self) -> Result<(), SyncError> {
-        let mut request = self.agent.get(format!("{}{ADVERTISEMENT}", self.base)).header("git-protocol", "version=2");
-        if let Some(authorization) = self.authorization() {
-            request = request.header(header::AUTHORIZATION, authorization);
-        }
-        let response = request.call().map_err(|error| self.not_answered(error))?;
-        let elsewhere = response.get_uri().to_string();
-        if let Some(base) = elsewhere.strip_suffix(ADVERTISEMENT)
-            && base != self.base
-        {
+        let mut target = format!("{}{ADVERTISEMENT}", self.base);
+        for _ in 0..=REDIRECTS_MAX {
+            let mut request = self.agent.get(&target).header("git-protocol", "version=2");
+            if let Some(authorization) = self.authorization() {
+                request = request.header(header::AUTHORIZATION, authorization);
+            }
+            let response = request.call().map_err(|error| self.not_answered(error))?;
+            if !response.status().is_redirection() {
+                if let Some(base) = target.strip_suffix(ADVERTISEMENT) {
+                    self.base = base.to_owned();
+                }
+                return self.answered(response, "application/x-git-upload-pack-advertisement");
+            }
+            let location = response.headers().get(header::LOCATION).and_then(|location| location.to_str().ok());
+            let Some(next) = location.and_then(|location| redirected(&target, location)) else {
+                return self.answered(response, "");
+            };
+            if target.starts_with("https://") && !next.starts_with("https://") {
+                return Err(not_encrypted(self.shown.clone()));
+            }
             // What was given for one host is not told another.
-            if authority(base) != authority(&self.base) {
+            if authority(&next) != authority(&target) {
                 self.credentials = None;
             }
-            self.base = base.to_owned();
+            target = next;
         }
-        self.answered(response, "application/x-git-upload-pack-advertisement")
+        let problem = format!("it leads elsewhere more than {REDIRECTS_MAX} times");
+        Err(SyncError::Unreachable { url: self.shown.clone(), problem })
     }
 
     fn ask(&mut self, request: &[u8]) -> Result<(), SyncError> {
@@ -183,13 +197,49 @@ impl Wire for HttpWire {
     }
 
     fn secret(&self) -> Option<String> {
-        self.credentials.as_ref().map(|credentials| credentials.password.clone())
+        self.credentials.as_ref().map(|credentials| credentials.secret().to_owned())
     }
 }
 
-fn authority(url: &str) -> Option<(&str, &str)> {
+fn not_encrypted(url: String) -> SyncError {
+    SyncError::Url { url, problem: "it leads to one that is not encrypted" }
+}
+
+/// Scheme, and host with its port.
+fn authority(url: &str) -> Option<(String, String)> {
     let (scheme, rest) = url.split_once("://")?;
-    Some((scheme, rest.split('/').next()?))
+    let (scheme, host) = (scheme.to_ascii_lowercase(), rest.split(['/', '?']).next()?.to_ascii_lowercase());
+    let usual = if scheme == "https" { ":443" } else { ":80" };
+    let host = host.strip_suffix(usual).unwrap_or(&host).to_owned();
+    Some((scheme, host))
+}
+
+/// Where a server sends us, without credentials in it; `None` where that cannot be followed.
+fn redirected(from: &str, location: &str) -> Option<String> {
+    let location = location.split('#').next().unwrap_or_default();
+    if location.is_empty() || location.contains(|character: char| character.is_control() || character.is_whitespace()) {
+        return None;
+    }
+    let (scheme, rest) = from.split_once("://")?;
+    let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let absolute = location.split(['/', '?']).next().is_some_and(|start| start.ends_with(':'));
+    let whole = if absolute {
+        location.to_owned()
+    } else if location.starts_with("//") {
+        format!("{scheme}:{location}")
+    } else if location.starts_with('/') {
+        format!("{scheme}://{host}{location}")
+    } else {
+        let path = path.split('?').next().unwrap_or_default();
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let slash = if folder.is_empty() { "" } else { "/" };
+        format!("{scheme}://{host}/{folder}{slash}{location}")
+    };
+    let (scheme, rest) = whole.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let (host, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    (matches!(scheme.as_str(), "http" | "https") && !host.is_empty()).then(|| format!("{scheme}://{host}{path}"))
 }
 
 fn names_no_host(error: &io::Error) -> bool {
@@ -220,5 +270,25 @@ mod tests {
         assert_eq!(authority("https://host/a"), authority("https://host/b/c"));
         assert_ne!(authority("https://host/a"), authority("https://host:8443/a"));
         assert_ne!(authority("https://host/a"), authority("http://host/a"));
+        assert_eq!(authority("https://host/a"), authority("https://HOST:443/a"));
+        assert_ne!(authority("https://host/a"), authority("https://host:80/a"));
+    }
+
+    #[test]
+    fn a_server_may_send_us_elsewhere_in_many_ways_and_with_no_credentials_of_its_own() {
+        let from = |location: &str| redirected("https://host:1/g/p/info/refs?service=x", location);
+        for (location, target) in [
+            ("https://other/g/p.git/info/refs?service=x", "https://other/g/p.git/info/refs?service=x"),
+            ("HTTP://u:p@other/a#b", "http://other/a"),
+            ("//other/a", "https://other/a"),
+            ("/g/p.git/info/refs?service=x", "https://host:1/g/p.git/info/refs?service=x"),
+            ("b?u=http://x/y", "https://host:1/g/p/info/b?u=http://x/y"),
+        ] {
+            assert_eq!(from(location).as_deref(), Some(target), "{location}");
+        }
+        assert_eq!(redirected("http://host/refs", "b").as_deref(), Some("http://host/b"));
+        for location in ["", "file:///etc/passwd", "https:///a", "/a b", "/a\nb", "#x"] {
+            assert_eq!(from(location), None, "{location}");
+        }
     }
 }

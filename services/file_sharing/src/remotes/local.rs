@@ -1,10 +1,12 @@
 //! A repository on this host, read where it is: no program and no copy is needed.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use gix_hash::ObjectId;
+use rustix::fs::OFlags;
 
 use super::error::SyncError;
 
@@ -13,6 +15,45 @@ const SYMBOLIC_MAX: usize = 5;
 
 /// Most bytes of the small files of a repository: references, pointers, configuration.
 const SMALL_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Longest line in the file of packed references, in bytes: a hash and the name of a reference.
+const LINE_BYTES_MAX: u64 = 8192;
+
+/// Most lines of that file, as many as a server may tell.
+const LINES_MAX: usize = 2_000_000;
+
+/// Whose repositories are read: those of this user and of the one who may do everything, as git has it, and those that are
+/// listed. Others could be made so that reading them ends this process, or lead to what only this process can read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trust {
+    listed: Vec<PathBuf>,
+}
+
+impl Trust {
+    /// Also trusts what is in these places or below them.
+    pub(crate) fn listing(places: &[PathBuf]) -> Self {
+        Self { listed: places.to_vec() }
+    }
+
+    fn check(&self, place: &Path, shown: &str) -> Result<(), SyncError> {
+        let unreadable =
+            |error: io::Error| SyncError::Unreachable { url: shown.to_owned(), problem: error.to_string() };
+        let owner = fs::metadata(place).map_err(unreadable)?.uid();
+        if is_trusted(owner, rustix::process::geteuid().as_raw()) {
+            return Ok(());
+        }
+        let real = fs::canonicalize(place).map_err(unreadable)?;
+        let listed = self.listed.iter().filter_map(|listed| fs::canonicalize(listed).ok());
+        if listed.into_iter().any(|listed| real.starts_with(listed)) {
+            return Ok(());
+        }
+        Err(SyncError::ForeignOwner { url: shown.to_owned(), owner })
+    }
+}
+
+fn is_trusted(owner: u32, user: u32) -> bool {
+    owner == user || owner == 0
+}
 
 /// A repository on this host.
 #[derive(Debug)]
@@ -26,8 +67,8 @@ pub(crate) struct LocalRepository {
 
 impl LocalRepository {
     /// Finds the repository at a path: a bare one, or the one of a working tree. Errors: there is none, or it is of a kind that
-    /// cannot be read.
-    pub(crate) fn open(path: &Path, shown: String) -> Result<Self, SyncError> {
+    /// cannot be read, or belongs to another user.
+    pub(crate) fn open(path: &Path, shown: String, trust: &Trust) -> Result<Self, SyncError> {
         let none = || SyncError::NoRepository { url: shown.clone() };
         let unreadable = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => none(),
@@ -43,6 +84,7 @@ impl LocalRepository {
         for candidate in [path.join(".git"), path.to_owned(), beside] {
             let real = match fs::metadata(&candidate) {
                 Ok(found) if found.is_file() => {
+                    trust.check(&candidate, &shown)?;
                     let pointer = small(&candidate).map_err(unreadable)?;
                     let Some(target) = pointer.strip_prefix("gitdir: ") else { continue };
                     path.join(target.trim_end())
@@ -56,12 +98,19 @@ impl LocalRepository {
             }
         }
         let git_dir = git_dir.ok_or_else(none)?;
+        trust.check(&git_dir, &shown)?;
         let common_dir = match small(&git_dir.join("commondir")) {
             Ok(common) => git_dir.join(common.trim_end()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => git_dir.clone(),
             Err(error) => return Err(unreadable(error)),
         };
         let repository = Self { git_dir, common_dir, shown: shown.clone() };
+        // The folder of a working tree, too: whoever may write there may have put another repository into it.
+        for place in [path, &repository.common_dir, &repository.objects()] {
+            if place.exists() {
+                trust.check(place, &shown)?;
+            }
+        }
         repository.check_format()?;
         Ok(repository)
     }
@@ -112,20 +161,30 @@ impl LocalRepository {
     fn packed(&self, name: &str) -> Result<Option<ObjectId>, SyncError> {
         let unreadable =
             |error: io::Error| SyncError::Unreachable { url: self.shown.clone(), problem: error.to_string() };
-        let file = match fs::File::open(self.common_dir.join("packed-refs")) {
+        let file = match open(&self.common_dir.join("packed-refs")) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unreadable(error)),
         };
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line.map_err(unreadable)?;
+        let mut file = BufReader::new(file);
+        let mut line = Vec::new();
+        for _ in 0..LINES_MAX {
+            line.clear();
+            let read = (&mut file).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(unreadable)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            if line.pop_if(|last| *last == b'\n').is_none() && read as u64 == LINE_BYTES_MAX {
+                let problem = format!("its file packed-refs has a line of more than {LINE_BYTES_MAX} bytes");
+                return Err(SyncError::Protocol { url: self.shown.clone(), problem });
+            }
             if let Some((id, rest)) = line.split_at_checked(40)
                 && rest.strip_prefix(b" ") == Some(name.as_bytes())
             {
                 return Ok(ObjectId::from_hex(id).ok());
             }
         }
-        Ok(None)
+        Err(SyncError::TooLarge { bound: LINES_MAX as u64, what: "branches and tags" })
     }
 
     /// Refuses what would be misread: other hashes, and references in another form.
@@ -148,6 +207,28 @@ impl LocalRepository {
 
 fn small(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    fs::File::open(path)?.take(SMALL_BYTES_MAX).read_to_string(&mut text)?;
+    open(path)?.take(SMALL_BYTES_MAX).read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Opens a regular file. A pipe would make us wait for whoever may write to it.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let file = OpenOptions::new().read(true).custom_flags(flags as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        let problem = format!("'{}' in it is no regular file", path.file_name().unwrap_or_default().display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repositories_of_this_user_and_of_the_one_who_may_do_everything_are_trusted() {
+        assert!(is_trusted(1000, 1000) && is_trusted(0, 1000) && is_trusted(0, 0));
+        assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0));
+    }
 }

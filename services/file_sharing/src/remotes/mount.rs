@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::checkout::RESERVED;
 use super::definition::MountPath;
 use super::error::SyncError;
+use super::halt::Halt;
 use super::tree::{self, entries, make_folder, open_folder};
 
 /// The folder of checkouts that are not in their places, below [`RESERVED`].
@@ -42,6 +43,30 @@ pub(crate) struct Label {
     pub(crate) url: String,
     pub(crate) branch: String,
     pub(crate) commit: String,
+    /// Who put it there.
+    #[serde(default)]
+    pub(crate) worker: String,
+}
+
+impl Label {
+    /// Whether both are of the same files, whoever put them there.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_of(other) && self.commit == other.commit
+    }
+
+    /// Whether both follow the same branch under the same name.
+    fn is_of(&self, other: &Self) -> bool {
+        (&self.remote, &self.url, &self.branch) == (&other.remote, &other.url, &other.branch)
+    }
+
+    /// Whether the one that is there may be replaced by this one. Within one worker no two remotes have one place. Workers that
+    /// share a folder may follow the same branch there, but do not replace what another put there.
+    fn may_replace(&self, there: &Self) -> bool {
+        there.worker == self.worker
+            || self.is_of(there)
+            // From before workers were named.
+            || (there.worker.is_empty() && there.remote == self.remote)
+    }
 }
 
 /// What is in the place of a checkout.
@@ -63,13 +88,20 @@ enum Standing {
 pub(crate) struct Mounts {
     base_dir: PathBuf,
     worker: String,
+    /// Lets the disk have all that was written to a folder's file system.
+    settle: fn(&OwnedFd) -> Result<(), Errno>,
     /// Held while folders for checkouts are made, or removed where they are empty.
     stages: Mutex<()>,
 }
 
 impl Mounts {
     pub(crate) fn new(base_dir: PathBuf, worker: String) -> Self {
-        Self { base_dir, worker, stages: Mutex::new(()) }
+        Self { base_dir, worker, settle, stages: Mutex::new(()) }
+    }
+
+    /// Who puts checkouts there.
+    pub(crate) fn worker(&self) -> &str {
+        &self.worker
     }
 
     /// What the checkout in this place says of itself; `None` where there is none. Blocks.
@@ -84,6 +116,9 @@ impl Mounts {
     /// Errors: what is in the place can be no checkout. Whether a folder there may be replaced is only known with its content:
     /// see [`Self::check_names`] and [`Self::publish`].
     pub(crate) fn check(&self, mount: &MountPath) -> Result<(), SyncError> {
+        if matches!(open_folder(self.base()?, RESERVED.as_bytes()), Err(errno) if is_no_folder(errno)) {
+            return Err(SyncError::ReservedLink);
+        }
         let Some(parent) = self.parent(mount, false)? else { return Ok(()) };
         match standing(&parent, mount.name())? {
             Standing::NoFolder => Err(no_folder(mount, mount.name())),
@@ -93,9 +128,18 @@ impl Mounts {
 
     /// Errors: a folder in the place holds something that the checkout which is to come does not, so that it is none. Spares the
     /// writing of one that could not take its place.
-    pub(crate) fn check_names(&self, mount: &MountPath, names: &BTreeSet<Vec<u8>>) -> Result<(), SyncError> {
+    pub(crate) fn check_names(
+        &self,
+        mount: &MountPath,
+        label: &Label,
+        names: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), SyncError> {
         let Some(parent) = self.parent(mount, false)? else { return Ok(()) };
-        let Standing::Foreign(folder) = standing(&parent, mount.name())? else { return Ok(()) };
+        let folder = match standing(&parent, mount.name())? {
+            Standing::Foreign(folder) => folder,
+            Standing::Checkout(there) if !label.may_replace(&there) => return Err(of_other(mount, there)),
+            _ => return Ok(()),
+        };
         let found = entries(&folder).map_err(SyncError::errno("read the folder in the place of the remote"))?;
         if found.iter().all(|(name, _)| names.contains(name)) {
             return Ok(());
@@ -127,17 +171,27 @@ impl Mounts {
     }
 
     /// Puts the staged checkout into its place. Whoever reads there sees the old one or the new one. The old one is to be removed
-    /// later: see [`Self::forget_old`].
-    pub(crate) fn publish(&self, mount: &MountPath, staged: &OwnedFd, label: &Label) -> Result<(), SyncError> {
+    /// later: see [`Self::forget_old`]. Everything is on the disk before: after a loss of power, what is in its place is whole.
+    pub(crate) fn publish(
+        &self,
+        mount: &MountPath,
+        staged: &OwnedFd,
+        label: &Label,
+        halt: &Halt,
+    ) -> Result<(), SyncError> {
         let stages = self.stages()?;
+        // The label says that the files are there: it comes after them.
+        (self.settle)(staged).map_err(SyncError::errno("write the checkout"))?;
         write_label(staged, label)?;
+        if halt.is_halted() {
+            return Err(SyncError::Halted);
+        }
         let parent = self.parent(mount, true)?.ok_or_else(|| no_folder(mount, mount.name()))?;
         match standing(&parent, mount.name())? {
             Standing::NoFolder => return Err(no_folder(mount, mount.name())),
             Standing::Foreign(folder) => {
                 // A checkout of the Python service has no label, and is ours if it is what we would put there.
-                let same = tree::is_same(&folder, staged, RESERVED.as_bytes());
-                if !same.map_err(SyncError::disk("compare the folder in the place of the remote"))? {
+                if !tree::is_same(&folder, staged, RESERVED.as_bytes(), halt)? {
                     return Err(SyncError::Taken { mount: mount.text() });
                 }
             }
@@ -147,6 +201,7 @@ impl Mounts {
                 self.tidy();
                 return Ok(());
             }
+            Standing::Checkout(there) if !label.may_replace(&there) => return Err(of_other(mount, there)),
             Standing::Empty | Standing::Checkout(_) => {}
         }
         exchange(&stages, &label.remote, &parent, mount)
@@ -171,11 +226,11 @@ impl Mounts {
     }
 
     /// Removes the checkout in this place, and the folders on the way to it that are empty then. A folder with content of its
-    /// own stays: then this is false.
+    /// own stays, and so does one that another worker put there: then this is false.
     pub(crate) fn remove(&self, mount: &MountPath, remote: &str) -> Result<bool, SyncError> {
         if let Some(parent) = self.parent(mount, false)? {
             match standing(&parent, mount.name())? {
-                Standing::Checkout(_) => {
+                Standing::Checkout(there) if there.worker == self.worker || there.worker.is_empty() => {
                     // Out of sight in one step.
                     drop(self.stage(remote)?);
                     let stages = self.stages()?;
@@ -186,7 +241,7 @@ impl Mounts {
                     }
                 }
                 Standing::Nothing | Standing::Empty => {}
-                Standing::Foreign(_) | Standing::NoFolder => {
+                Standing::Checkout(_) | Standing::Foreign(_) | Standing::NoFolder => {
                     self.forget_old(remote)?;
                     return Ok(false);
                 }
@@ -220,8 +275,11 @@ impl Mounts {
     fn stages(&self) -> Result<OwnedFd, SyncError> {
         let mut folder = self.base()?;
         for name in [RESERVED, CHECKOUTS, &self.worker] {
-            folder =
-                make_folder(&folder, name.as_bytes()).map_err(SyncError::errno("make a folder for the checkout"))?;
+            folder = match make_folder(&folder, name.as_bytes()) {
+                Ok(folder) => folder,
+                Err(errno) if name == RESERVED && is_no_folder(errno) => return Err(SyncError::ReservedLink),
+                Err(errno) => return Err(SyncError::errno("make a folder for the checkout")(errno)),
+            };
         }
         Ok(folder)
     }
@@ -231,7 +289,8 @@ impl Mounts {
         for name in [RESERVED, CHECKOUTS, &self.worker] {
             folder = match open_folder(&folder, name.as_bytes()) {
                 Ok(folder) => folder,
-                Err(Errno::NOENT) => return Ok(None),
+                // A link, too: nothing was made behind it.
+                Err(errno) if errno == Errno::NOENT || is_no_folder(errno) => return Ok(None),
                 Err(errno) => return Err(SyncError::errno("open the folder for checkouts")(errno)),
             };
         }
@@ -259,7 +318,7 @@ impl Mounts {
             folder = match opened {
                 Ok(folder) => folder,
                 Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::NOTDIR | Errno::LOOP | Errno::MLINK) => return Err(no_folder(mount, name)),
+                Err(errno) if is_no_folder(errno) => return Err(no_folder(mount, name)),
                 Err(errno) => return Err(SyncError::errno("open the folder of the remote")(errno)),
             };
         }
@@ -321,8 +380,31 @@ fn swap(_: &OwnedFd, _: &str, _: &OwnedFd, _: &str) -> Result<(), Errno> {
 fn write_label(staged: &OwnedFd, label: &Label) -> Result<(), SyncError> {
     let text = serde_json::to_vec(label).map_err(SyncError::disk("write the checkout"))?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(staged, RESERVED, flags, Mode::from_raw_mode(0o644))?;
-    File::from(file).write_all(&text).map_err(SyncError::disk("write the checkout"))
+    let mut file = File::from(openat(staged, RESERVED, flags, Mode::from_raw_mode(0o644))?);
+    let written = file.write_all(&text).and_then(|()| file.sync_all());
+    written.map_err(SyncError::disk("write the checkout"))?;
+    rustix::fs::fsync(staged).map_err(SyncError::errno("write the checkout"))
+}
+
+/// One call for all files: there may be half a million of them.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn settle(folder: &OwnedFd) -> Result<(), Errno> {
+    rustix::fs::syncfs(folder)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn settle(_: &OwnedFd) -> Result<(), Errno> {
+    rustix::fs::sync();
+    Ok(())
+}
+
+/// Whether it says that something else than a folder has the name.
+fn is_no_folder(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTDIR | Errno::LOOP | Errno::MLINK)
+}
+
+fn of_other(mount: &MountPath, there: Label) -> SyncError {
+    SyncError::OfOther { mount: mount.text(), remote: there.remote, worker: there.worker }
 }
 
 fn not_renamed(errno: Errno, mount: &MountPath) -> SyncError {
@@ -340,7 +422,7 @@ fn standing(parent: &OwnedFd, name: &str) -> Result<Standing, SyncError> {
     let folder = match open_folder(parent, name.as_bytes()) {
         Ok(folder) => folder,
         Err(Errno::NOENT) => return Ok(Standing::Nothing),
-        Err(Errno::NOTDIR | Errno::LOOP | Errno::MLINK) => return Ok(Standing::NoFolder),
+        Err(errno) if is_no_folder(errno) => return Ok(Standing::NoFolder),
         Err(errno) => return Err(SyncError::errno("open the folder in the place of the remote")(errno)),
     };
     if let Some(label) = read_label(&folder) {
@@ -356,4 +438,91 @@ fn read_label(folder: &OwnedFd) -> Option<Label> {
     let mut text = Vec::new();
     File::from(file).take(LABEL_BYTES_MAX).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::json;
+
+    use super::super::definition::{Definition, RemoteInput};
+    use super::*;
+
+    fn mount() -> MountPath {
+        let input: RemoteInput =
+            serde_json::from_value(json!({"name": "r", "url": "u", "branch": "main"})).expect("a remote");
+        Definition::check(input).expect("fits").mount
+    }
+
+    fn label(worker: &str, branch: &str) -> Label {
+        Label {
+            remote: "r".to_owned(),
+            url: "u".to_owned(),
+            branch: branch.to_owned(),
+            commit: "1".to_owned(),
+            worker: worker.to_owned(),
+        }
+    }
+
+    /// Publishes a checkout with one file.
+    fn publish(mounts: &Mounts, label: &Label, content: &str) -> Result<(), SyncError> {
+        let staged = mounts.stage("r").expect("made");
+        let file = openat(&staged, "f", OFlags::WRONLY | OFlags::CREATE, Mode::RUSR | Mode::WUSR).expect("made");
+        File::from(file).write_all(content.as_bytes()).expect("written");
+        mounts.publish(&mount(), &staged, label, &Halt::default())
+    }
+
+    fn mounts(base: &Path, worker: &str) -> Mounts {
+        Mounts::new(base.to_owned(), worker.to_owned())
+    }
+
+    #[test]
+    fn the_files_are_on_the_disk_before_their_label_and_before_they_are_in_their_place() {
+        static SETTLED: AtomicUsize = AtomicUsize::new(0);
+
+        fn settles(staged: &OwnedFd) -> Result<(), Errno> {
+            let names: Vec<_> = entries(staged)?.into_iter().map(|(name, _)| name).collect();
+            assert_eq!(names, [b"f".to_vec()], "all files and no label");
+            SETTLED.fetch_add(1, Ordering::Relaxed);
+            settle(staged)
+        }
+
+        fn fails(_: &OwnedFd) -> Result<(), Errno> {
+            Err(Errno::IO)
+        }
+
+        let base = tempfile::tempdir().expect("a folder");
+        let mounts = Mounts { settle: settles, ..mounts(base.path(), "w") };
+        publish(&mounts, &label("w", "main"), "v1").expect("published");
+        assert_eq!(SETTLED.load(Ordering::Relaxed), 1);
+        let mounts = Mounts { settle: fails, ..mounts };
+        let failed = publish(&mounts, &label("w", "main"), "v2").expect_err("a broken disk");
+        assert!(failed.to_string().starts_with("cannot write the checkout"), "{failed}");
+        assert_eq!(fs::read_to_string(base.path().join("r/f")).expect("there"), "v1");
+    }
+
+    #[test]
+    fn what_another_worker_put_there_is_replaced_only_by_the_same_branch_and_never_removed() {
+        let base = tempfile::tempdir().expect("a folder");
+        let content = || fs::read_to_string(base.path().join("r/f")).expect("there");
+        let (one, other) = (mounts(base.path(), "one"), mounts(base.path(), "other"));
+        publish(&one, &label("one", "main"), "v1").expect("published");
+        let expected = "the folder 'nf://r' is git remote 'r' of worker 'one': mount elsewhere";
+        let names = BTreeSet::from([b"f".to_vec()]);
+        let refused = other.check_names(&mount(), &label("other", "side"), &names).expect_err("refused");
+        assert_eq!(refused.to_string(), expected);
+        let refused = publish(&other, &label("other", "side"), "side").expect_err("refused");
+        assert_eq!((refused.to_string().as_str(), content().as_str()), (expected, "v1"));
+        assert!(!other.remove(&mount(), "r").expect("looked at"));
+        assert_eq!(content(), "v1");
+        publish(&other, &label("other", "main"), "v2").expect("published");
+        // The branch of a remote may change, and its worker removes it.
+        publish(&other, &label("other", "side"), "v3").expect("published");
+        assert_eq!(content(), "v3");
+        assert!(!one.remove(&mount(), "r").expect("looked at") && other.remove(&mount(), "r").expect("removed"));
+        assert!(!base.path().join("r").exists());
+    }
 }

@@ -1,22 +1,28 @@
 //! The repository in which the objects of a remote are kept: bare and shallow, as git has it.
 
 use std::fs;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-use gix_hash::{Kind, ObjectId};
+use gix_hash::{Kind, ObjectId, oid};
+use gix_object::Exists;
+use gix_odb::store::init::Options as ReadOptions;
 use gix_pack::Bundle;
 use gix_pack::bundle::write::Options;
 use gix_utils::progress::Discard;
 
 use super::error::SyncError;
 use super::halt::Halt;
+use super::weight::Weighed;
 
 /// Packs that gather, one for each time that something was new. More are fetched as one.
 const PACKS_MAX: usize = 16;
 
-/// Most bytes of one object. It is held in memory.
-pub(crate) const OBJECT_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Most bytes of one object. It is held in memory, and more than one are while a pack is resolved.
+pub(crate) const OBJECT_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Bytes of a pack that are weighed at once.
+const WEIGHED_BYTES: usize = 64 * 1024;
 
 /// The repository of one remote below the worker's folder.
 #[derive(Debug, Clone)]
@@ -74,8 +80,11 @@ impl Repository {
         let known = if self.tip().is_some() { Some(self.objects()?) } else { None };
         let options =
             Options { thread_limit: Some(1), alloc_limit_bytes: Some(OBJECT_BYTES_MAX), ..Options::default() };
+        let there = known.clone();
+        let is_known = |id: &oid| there.as_ref().is_some_and(|objects| objects.exists(id));
+        let mut weighed = BufReader::with_capacity(WEIGHED_BYTES, Weighed::new(pack, &is_known));
         let stored = Bundle::write_to_directory(
-            pack,
+            &mut weighed,
             Some(&self.packs()),
             &mut Discard,
             halt.flag(),
@@ -86,7 +95,7 @@ impl Repository {
         let stored = match stored {
             Ok(stored) => stored,
             Err(_) if halt.is_halted() => return Err(SyncError::Halted),
-            Err(error) => return Err(damaged(&error)),
+            Err(error) => return Err(weighed.into_inner().refusal().unwrap_or_else(|| damaged(&error))),
         };
         if let Some(keep) = stored.keep_path {
             fs::remove_file(keep).map_err(SyncError::disk("write the stored repository"))?;
@@ -110,7 +119,9 @@ impl Repository {
 
     /// Opens it to read.
     pub(crate) fn objects(&self) -> Result<gix_odb::Handle, SyncError> {
-        gix_odb::at(self.git_dir.join("objects"), Kind::Sha1).map_err(SyncError::disk("read the stored repository"))
+        let options = ReadOptions { alloc_limit_bytes: Some(OBJECT_BYTES_MAX), ..ReadOptions::default() };
+        gix_odb::at_opts(self.git_dir.join("objects"), Kind::Sha1, None, options)
+            .map_err(SyncError::disk("read the stored repository"))
     }
 
     fn packs(&self) -> PathBuf {

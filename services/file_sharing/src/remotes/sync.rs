@@ -220,7 +220,7 @@ fn fetch(remotes: &Remotes, remote: &Remote, halt: &Halt) -> Result<Fetched, Syn
     repository.prepare(&shown, branch)?;
     let tip = match address {
         Address::Local(path) => {
-            let local = LocalRepository::open(&path, shown)?;
+            let local = LocalRepository::open(&path, shown, &remotes.trust)?;
             let tip = local.tip(branch)?;
             repository.borrow_from(&local.objects())?;
             repository.fetched(tip, branch)?;
@@ -235,7 +235,8 @@ fn fetch(remotes: &Remotes, remote: &Remote, halt: &Halt) -> Result<Fetched, Syn
             from_server(&mut wire, &repository, &shown, branch, halt)?
         }
     };
-    let unchanged = remotes.mounts.label(&definition.mount).as_ref() == Some(&label(remote, tip));
+    let label = label(remotes, remote, tip);
+    let unchanged = remotes.mounts.label(&definition.mount).is_some_and(|there| there.is_same(&label));
     Ok(Fetched { tip, unchanged })
 }
 
@@ -266,14 +267,16 @@ fn from_server(
 fn publish(remotes: &Remotes, remote: &Remote, tip: ObjectId, halt: &Halt) -> Result<LeftOut, SyncError> {
     let definition = &remote.definition;
     let objects = remotes.repository(&definition.name).objects()?;
-    remotes.mounts.check_names(&definition.mount, &checkout::names(&objects, tip, halt)?)?;
+    let label = label(remotes, remote, tip);
+    let names = checkout::names(&objects, tip, Limits::default(), halt)?;
+    remotes.mounts.check_names(&definition.mount, &label, &names)?;
     let staged = remotes.mounts.stage(&definition.name)?;
     let published = staged
         .try_clone()
         .map_err(SyncError::disk("open a folder"))
         .and_then(|folder| checkout::write(&objects, tip, folder, Limits::default(), halt))
         .and_then(|left_out| {
-            remotes.mounts.publish(&definition.mount, &staged, &label(remote, tip))?;
+            remotes.mounts.publish(&definition.mount, &staged, &label, halt)?;
             Ok(left_out)
         });
     if published.is_err() {
@@ -283,13 +286,14 @@ fn publish(remotes: &Remotes, remote: &Remote, tip: ObjectId, halt: &Halt) -> Re
     published
 }
 
-fn label(remote: &Remote, tip: ObjectId) -> Label {
+fn label(remotes: &Remotes, remote: &Remote, tip: ObjectId) -> Label {
     let definition = &remote.definition;
     Label {
         remote: definition.name.clone(),
         url: definition.shown_url(),
         branch: definition.branch.clone(),
         commit: tip.to_string(),
+        worker: remotes.mounts.worker().to_owned(),
     }
 }
 

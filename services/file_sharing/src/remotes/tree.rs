@@ -7,6 +7,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
+use super::error::SyncError;
+use super::halt::Halt;
+
 /// Deepest folder that is compared or removed. Deeper ones are not ours.
 const DEPTH_MAX: usize = 200;
 
@@ -43,7 +46,7 @@ pub(crate) fn entries(folder: impl AsFd) -> Result<Vec<(Vec<u8>, FileType)>, Err
     Ok(entries)
 }
 
-/// Removes what has this name, whatever it is. Nothing there is fine, too.
+/// Removes what has this name, whatever it is. Nothing there is fine, too. It is not ended early: it is what undoes work that was.
 pub(crate) fn remove(parent: impl AsFd, name: &[u8]) -> Result<(), Errno> {
     remove_at_depth(parent.as_fd(), name, 0)
 }
@@ -69,12 +72,23 @@ fn remove_at_depth(parent: BorrowedFd<'_>, name: &[u8], depth: usize) -> Result<
     unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
-/// Whether two folders hold the same files with the same content, names in `ignored` aside.
-pub(crate) fn is_same(one: impl AsFd, other: impl AsFd, ignored: &[u8]) -> io::Result<bool> {
-    is_same_at_depth(one.as_fd(), other.as_fd(), ignored, 0)
+/// Whether two folders hold the same files with the same content, names in `ignored` aside. Errors: the disk, or it is to end.
+pub(crate) fn is_same(one: impl AsFd, other: impl AsFd, ignored: &[u8], halt: &Halt) -> Result<bool, SyncError> {
+    let same = is_same_at_depth(one.as_fd(), other.as_fd(), ignored, halt, 0);
+    if halt.is_halted() {
+        return Err(SyncError::Halted);
+    }
+    same.map_err(SyncError::disk("compare the folder in the place of the remote"))
 }
 
-fn is_same_at_depth(one: BorrowedFd<'_>, other: BorrowedFd<'_>, ignored: &[u8], depth: usize) -> io::Result<bool> {
+/// Gives anything once it is to end.
+fn is_same_at_depth(
+    one: BorrowedFd<'_>,
+    other: BorrowedFd<'_>,
+    ignored: &[u8],
+    halt: &Halt,
+    depth: usize,
+) -> io::Result<bool> {
     let told = |folder| -> io::Result<Vec<(Vec<u8>, FileType)>> {
         Ok(entries(folder)?.into_iter().filter(|(name, _)| name != ignored).collect())
     };
@@ -86,13 +100,13 @@ fn is_same_at_depth(one: BorrowedFd<'_>, other: BorrowedFd<'_>, ignored: &[u8], 
         let same = match kind {
             FileType::Directory => {
                 let (one, other) = (open_folder(one, &name)?, open_folder(other, &name)?);
-                is_same_at_depth(one.as_fd(), other.as_fd(), ignored, depth + 1)?
+                is_same_at_depth(one.as_fd(), other.as_fd(), ignored, halt, depth + 1)?
             }
-            FileType::RegularFile => is_same_file(open_file(one, &name)?, open_file(other, &name)?)?,
+            FileType::RegularFile => is_same_file(open_file(one, &name)?, open_file(other, &name)?, halt)?,
             // We make nothing else.
             _ => false,
         };
-        if !same {
+        if !same || halt.is_halted() {
             return Ok(false);
         }
     }
@@ -104,14 +118,14 @@ fn open_file(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<File> {
     Ok(File::from(openat(folder, name, flags, Mode::empty())?))
 }
 
-fn is_same_file(mut one: File, mut other: File) -> io::Result<bool> {
+fn is_same_file(mut one: File, mut other: File, halt: &Halt) -> io::Result<bool> {
     if one.metadata()?.len() != other.metadata()?.len() {
         return Ok(false);
     }
     let (mut left, mut right) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
     loop {
         let count = one.read(&mut left)?;
-        if count == 0 {
+        if count == 0 || halt.is_halted() {
             return Ok(true);
         }
         match other.read_exact(&mut right[..count]) {
@@ -149,18 +163,21 @@ mod tests {
     #[test]
     fn folders_are_the_same_where_names_and_contents_are() {
         let outer = tempfile::tempdir().expect("a folder");
+        let halt = Halt::default();
         let open = |name: &str| File::open(outer.path().join(name)).expect("open");
         for folder in ["a", "b"] {
             fs::create_dir_all(outer.path().join(folder).join("d")).expect("made");
             fs::write(outer.path().join(folder).join("d/f"), "same").expect("written");
         }
         fs::write(outer.path().join("a/ignored"), "").expect("written");
-        assert!(is_same(open("a"), open("b"), b"ignored").expect("compared"));
-        assert!(!is_same(open("a"), open("b"), b"other").expect("compared"));
+        assert!(is_same(open("a"), open("b"), b"ignored", &halt).expect("compared"));
+        assert!(!is_same(open("a"), open("b"), b"other", &halt).expect("compared"));
         fs::write(outer.path().join("b/d/f"), "sane").expect("written");
-        assert!(!is_same(open("a"), open("b"), b"ignored").expect("compared"));
+        assert!(!is_same(open("a"), open("b"), b"ignored", &halt).expect("compared"));
         fs::write(outer.path().join("b/d/f"), "same").expect("written");
         symlink("f", outer.path().join("b/d/g")).expect("linked");
-        assert!(!is_same(open("a"), open("b"), b"ignored").expect("compared"));
+        assert!(!is_same(open("a"), open("b"), b"ignored", &halt).expect("compared"));
+        halt.halt();
+        assert!(matches!(is_same(open("a"), open("a"), b"ignored", &halt), Err(SyncError::Halted)));
     }
 }

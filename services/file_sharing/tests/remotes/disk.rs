@@ -64,6 +64,35 @@ async fn links_and_files_in_the_way_are_refused_and_nothing_is_written_through_t
 }
 
 #[tokio::test]
+async fn a_reserved_folder_that_is_a_link_is_named_before_anything_is_fetched() {
+    let lab = Lab::new();
+    let elsewhere = lab.outer().join("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    symlink(&elsewhere, lab.base().join("__norfab__")).expect("linked");
+    let worker = lab.with_url("origin.git");
+    let error = worker.clone_error().await;
+    assert!(error.starts_with("'__norfab__' in the shared folder is a link or a file: "), "{error}");
+    assert!(!lab.folder().join("remotes").exists() && fs::read_dir(&elsewhere).expect("read").next().is_none());
+    let result = worker.run("delete_remote_git", json!({"name": "r"})).await;
+    assert_eq!(result["result"], json!(true), "{result}");
+}
+
+#[tokio::test]
+async fn workers_that_share_a_folder_do_not_take_each_others_places() {
+    let lab = Lab::new();
+    lab.origin.push("side");
+    let remote = |branch: &str| json!([{"name": "r", "url": "origin.git", "branch": branch}]);
+    let one = lab.worker_with("one", remote("main"), json!([]));
+    assert_eq!(one.clone().await, "cloned");
+    let other = lab.worker_with("other", remote("side"), json!([]));
+    assert_eq!(other.clone_error().await, "the folder 'nf://r' is git remote 'r' of worker 'one': mount elsewhere");
+    let result = other.run("delete_remote_git", json!({"name": "r"})).await;
+    assert_eq!(result["messages"], json!(["the folder 'nf://r' has content of its own and stays"]));
+    assert_eq!(one.clone().await, "unchanged");
+    assert_eq!(lab.worker_with("other", remote("main"), json!([])).clone().await, "unchanged");
+}
+
+#[tokio::test]
 async fn empty_parents_of_a_mount_go_with_it_and_others_stay() {
     let lab = Lab::new();
     let remote = |name: &str, mount: &str| json!({"name": name, "url": "origin.git", "branch": "main", "mount": mount});

@@ -94,29 +94,36 @@ async fn submodules_are_left_out_and_counted() {
     assert_eq!(files(&lab), ["r/__norfab__", "r/f"]);
 }
 
+/// What becomes of a tree that is too large: nothing.
+async fn too_large(lab: &Lab, tree: &str, bound: &str) {
+    let commit = git(&lab.origin.bare, &["commit-tree", tree, "-m", "made"]);
+    git(&lab.origin.bare, &["update-ref", "refs/heads/main", &commit]);
+    let result = cloned(lab).await;
+    let error = format!("Git remote 'r' synchronization failed: the repository is too large: more than {bound}");
+    assert_eq!(result["errors"], json!([error]));
+    assert_eq!(files(lab), Vec::<String>::new());
+    assert!(!lab.has("__norfab__"));
+}
+
 #[tokio::test]
-async fn trees_that_stand_for_more_than_a_disk_holds_are_refused_and_nothing_stays() {
+async fn folders_that_are_too_deep_are_refused_and_nothing_stays() {
     let lab = Lab::new();
-    let mut id = blob(&lab);
-    let mut kind = "100644 blob";
-    // Ten in each of ten levels: ten thousand million files.
-    for _ in 0..10 {
-        let entries: Vec<String> = (0..10).map(|number| format!("{kind} {id}\t{number}")).collect();
-        id = lab.origin.make_tree(&entries.join("\n"));
-        kind = "40000 tree";
-    }
-    // Deeper than anybody nests on purpose, first.
     let mut deep = lab.origin.make_tree(&format!("100644 blob {}\tf", blob(&lab)));
     for _ in 0..80 {
         deep = lab.origin.make_tree(&format!("40000 tree {deep}\td"));
     }
-    lab.origin.push_tree("main", &format!("40000 tree {deep}\t0\n40000 tree {id}\t1"));
-    let result = cloned(&lab).await;
-    let error =
-        "Git remote 'r' synchronization failed: the repository is too large: more than 64 folders in one another";
-    assert_eq!(result["errors"], json!([error]));
-    assert_eq!(files(&lab), Vec::<String>::new());
-    assert!(!lab.has("__norfab__"));
+    too_large(&lab, &deep, "64 folders in one another").await;
+}
+
+#[tokio::test]
+async fn more_folders_than_a_commit_may_have_are_refused_and_nothing_stays() {
+    let lab = Lab::new();
+    let empty = lab.origin.make_tree("");
+    // Five hundred thousand and a few: those of a tree are counted before they are made.
+    let middle: Vec<String> = (0..499_999).map(|number| format!("40000 tree {empty}\t{number:06}")).collect();
+    let middle = lab.origin.make_tree(&middle.join("\n"));
+    let outer = lab.origin.make_tree(&format!("40000 tree {middle}\ta\n40000 tree {empty}\tb"));
+    too_large(&lab, &outer, "500000 files and folders").await;
 }
 
 #[tokio::test]

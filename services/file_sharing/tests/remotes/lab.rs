@@ -126,13 +126,21 @@ impl Lab {
 
     /// Starts a worker. It ends when it is dropped, and another can be started on what it leaves.
     pub fn worker(&self, remotes: Value) -> RemoteWorker {
-        let inventory = json!({
+        self.worker_with("test-worker", remotes, json!([]))
+    }
+
+    /// A worker of a name that trusts repositories in these places.
+    pub fn worker_with(&self, name: &str, remotes: Value, trusted: Value) -> RemoteWorker {
+        let mut inventory = json!({
             "service": "filesharing", "base_dir": "base", "remotes": remotes, "extra_key": "kept", "dotfiles": [".*"],
             "uploads": {"folder": "uploads/here"},
         });
+        if trusted != json!([]) {
+            inventory["trusted_repositories"] = trusted;
+        }
         let home = RemotesHome {
-            worker: "test-worker".to_owned(),
-            folder: self.folder(),
+            worker: name.to_owned(),
+            folder: self.folder().with_file_name(name),
             local_base: self.outer.clone(),
             clock: Arc::new(TestClock),
             runtime: Handle::current(),

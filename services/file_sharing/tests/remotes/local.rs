@@ -1,8 +1,10 @@
 //! Repositories on the host of the worker.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::time::Duration;
 
+use rustix::fs::{FileType, Mode};
 use serde_json::json;
 
 use crate::lab::{Lab, git};
@@ -82,6 +84,71 @@ async fn what_is_no_repository_or_has_no_such_branch_is_named() {
     }
     let worker = lab.worker(json!([{"name": "r", "url": "origin.git", "branch": "mai"}]));
     assert_eq!(worker.clone_error().await, "branch 'mai' not found in origin.git");
+}
+
+#[tokio::test]
+async fn pipes_and_endless_lines_in_a_repository_do_not_keep_us() {
+    for (name, error) in [
+        ("refs/heads/main", "branch 'main' not found in origin.git"),
+        ("packed-refs", "origin.git cannot be reached: 'packed-refs' in it is no regular file"),
+        ("commondir", "origin.git cannot be reached: 'commondir' in it is no regular file"),
+        ("HEAD", "origin.git is not a git repository: check the URL"),
+    ] {
+        let lab = Lab::new();
+        let place = lab.origin.bare.join(name);
+        if name == "packed-refs" {
+            fs::remove_file(lab.origin.bare.join("refs/heads/main")).expect("removed");
+        }
+        fs::remove_file(&place).ok();
+        rustix::fs::mknodat(rustix::fs::CWD, &place, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+        let worker = lab.with_url("origin.git");
+        let ended = tokio::time::timeout(Duration::from_secs(20), worker.clone_error()).await;
+        if ended.is_err() {
+            // Lets the thread go on, without which the test does not end.
+            drop(fs::OpenOptions::new().read(true).write(true).open(&place).expect("open"));
+        }
+        assert_eq!(ended.expect("it ends"), error);
+    }
+    let lab = Lab::new();
+    fs::remove_file(lab.origin.bare.join("refs/heads/main")).expect("removed");
+    fs::write(lab.origin.bare.join("packed-refs"), vec![b'x'; 100_000]).expect("written");
+    let expected = "origin.git was not understood: its file packed-refs has a line of more than 8192 bytes";
+    assert_eq!(lab.with_url("origin.git").clone_error().await, expected);
+}
+
+#[tokio::test]
+async fn a_repository_of_another_user_is_read_only_where_the_inventory_lists_it() {
+    let lab = Lab::new();
+    let (root, other) = (rustix::process::geteuid().is_root(), 12_345);
+    let remote = json!([{"name": "r", "url": "origin.git", "branch": "main"}]);
+    if !root {
+        // Only the one who may do everything can give something away. Who is trusted is tested beside the code.
+        assert_eq!(lab.worker(remote).clone().await, "cloned");
+        return;
+    }
+    chown(&lab.origin.bare, Some(other), None).expect("given away");
+    let expected = "origin.git belongs to another user of this host (12345), who could harm this worker through it: list it \
+                    under trusted_repositories in the inventory if that is meant";
+    assert_eq!(lab.worker(remote.clone()).clone_error().await, expected);
+    for trusted in [json!(["origin.git"]), json!(["nowhere", lab.outer()])] {
+        let worker = lab.worker_with("test-worker", remote.clone(), trusted);
+        assert!(["cloned", "unchanged"].contains(&worker.clone().await.as_str()));
+    }
+    chown(&lab.origin.bare, Some(0), None).expect("taken back");
+    chown(lab.origin.bare.join("objects"), Some(other), None).expect("given away");
+    assert_eq!(lab.worker(remote).clone_error().await, expected);
+    // What leads to a repository counts, too.
+    chown(lab.origin.bare.join("objects"), Some(0), None).expect("taken back");
+    fs::create_dir(lab.outer().join("theirs")).expect("made");
+    fs::write(lab.outer().join("theirs/.git"), format!("gitdir: {}\n", lab.origin.bare_text())).expect("written");
+    assert_eq!(lab.with_url("theirs").clone().await, "cloned");
+    for place in ["theirs/.git", "theirs"] {
+        chown(lab.outer().join("theirs"), Some(0), None).expect("taken back");
+        chown(lab.outer().join("theirs/.git"), Some(0), None).expect("taken back");
+        chown(lab.outer().join(place), Some(other), None).expect("given away");
+        let error = lab.with_url("theirs").clone_error().await;
+        assert!(error.starts_with("theirs belongs to another user"), "{error}");
+    }
 }
 
 #[tokio::test]

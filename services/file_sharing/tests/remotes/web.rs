@@ -275,6 +275,36 @@ async fn a_server_that_has_moved_is_followed_and_gets_no_credentials_of_another(
     assert!(worker.clone_error().await.contains("wants credentials"));
 }
 
+#[tokio::test]
+async fn a_private_repository_that_has_moved_on_its_server_gets_the_credentials() {
+    let lab = Lab::new();
+    let server = Server::http(lab.outer());
+    let moved = server.url.replace("/origin", "/moved/origin");
+    let authorization = Some(AUTHORIZATION.to_owned());
+    server.behave(Behaviour { redirect: Some(moved), authorization, ..Behaviour::default() });
+    assert_eq!(lab.with_url(&server.url.replace("://", "://u:s3cret@")).clone().await, "cloned");
+    assert!(server.requests().iter().any(|request| request.starts_with("POST /moved/origin.git/git-upload-pack")));
+    server.behave(Behaviour { redirect: Some(server.url.clone()), ..Behaviour::default() });
+    assert!(lab.with_url(&server.url).clone_error().await.ends_with("it leads elsewhere more than 5 times"));
+}
+
+#[tokio::test]
+async fn a_token_in_the_place_of_a_user_name_is_told_nowhere() {
+    let lab = Lab::new();
+    let server = Server::http(lab.outer());
+    server.behave(Behaviour { authorization: Some(AUTHORIZATION.to_owned()), ..Behaviour::default() });
+    for form in ["t0ken@", "t0ken:@", "t0ken:x-oauth-basic@"] {
+        let worker = lab.with_url(&server.url.replace("://", &format!("://{form}")));
+        let (result, events) = worker.run_and_listen("git_clone", json!({"name": "r"})).await;
+        let problem = "refused the token in the URL: check it";
+        let expected = format!("Git remote 'r' synchronization failed: {} {problem}", server.url);
+        let told = [result.to_string(), format!("{events:?}"), worker.told("r").await.to_string()];
+        assert!(told.iter().all(|told| !told.contains("t0ken")), "{told:?}");
+        assert_eq!(result["errors"], json!([expected]));
+        worker.run("delete_remote_git", json!({"name": "r"})).await;
+    }
+}
+
 #[test]
 fn https_trusts_the_authorities_of_the_system_and_nobody_else() {
     let authority = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tls/ca.pem");
