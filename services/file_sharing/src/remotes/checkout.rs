@@ -106,7 +106,7 @@ pub(crate) fn write(
     Ok(checkout.left_out)
 }
 
-/// The names in the outermost folder of a commit. Errors: as [`write`], which would write more than that. Blocks.
+/// The names in the outermost folder of a commit. Errors: as [`write()`], which would write more than that. Blocks.
 pub(crate) fn names(
     objects: &gix_odb::Handle,
     tip: ObjectId,
