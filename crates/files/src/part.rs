@@ -8,6 +8,7 @@ use std::num::NonZeroU64;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::sync::LazyLock;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
@@ -77,7 +78,9 @@ impl Part {
                 Err(errno) => return Err(errno.into()),
             };
             let stat = rustix::fs::fstat(&file)?;
-            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+            // One of somebody else would be his when it is whole, and he could change it.
+            let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
+            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 || !is_ours {
                 continue;
             }
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -173,7 +176,7 @@ impl Part {
 
     fn dress(&self, facts: Facts) -> io::Result<()> {
         // Bits that give the rights of somebody else are no part of a copy, and its owner can go on with it.
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(facts.mode & 0o777 | 0o600))?;
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(facts.mode & 0o777 & !umask() | 0o600))?;
         let time = Timespec { tv_sec: facts.modified, tv_nsec: 0 };
         Ok(rustix::fs::futimens(&self.file, &Timestamps { last_access: time, last_modification: time })?)
     }
@@ -206,6 +209,17 @@ impl Drop for Part {
             rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty()).ok();
         }
     }
+}
+
+/// The rights that this process gives nobody. Linux tells it; elsewhere it is taken to be the usual one, as asking means to change it.
+fn umask() -> u32 {
+    const USUAL: u32 = 0o022;
+    static TOLD: LazyLock<u32> = LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+        told.and_then(|digits| u32::from_str_radix(digits.trim(), 8).ok()).unwrap_or(USUAL)
+    });
+    *TOLD
 }
 
 /// Has the disk begin to write bytes of a file; nothing waits for that. On Linux this is what becomes of the advice that they are not
@@ -315,6 +329,18 @@ mod tests {
         let now = part.touch().expect("touched");
         assert!(now > FACTS.modified && fs::metadata(folder.path().join(".a.part")).expect("there").mtime() == now);
         assert!(is_part_name(part.name().as_bytes()) && !is_part_name(b"a.part") && !is_part_name(b".a.parts"));
+    }
+
+    #[test]
+    fn what_the_umask_takes_a_copy_does_not_give() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = |name: &str| fs::metadata(folder.path().join(name)).expect("there").mode() & 0o777;
+        // It is made with all rights to read and write that the umask leaves.
+        File::create_new(folder.path().join("own")).expect("made");
+        let part = open(folder.path(), "copy");
+        part.write(b"abc", 0).expect("written");
+        part.keep(OsStr::new("copy"), Facts { mode: 0o666, ..FACTS }).expect("kept");
+        assert_eq!(mode("copy"), mode("own"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The task that sends files to our clients: many one behind the other, each from where the client's own copy ends, and every piece with
 //! a hash.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use bytes::BytesMut;
 use norfab_files::record::{self, CONTENT_FRAME_BYTES};
 use norfab_files::source::Have;
 use norfab_files::{MESSAGE_BYTES, Source, SourceError, WINDOW_BYTES, WINDOW_BYTES_MAX};
-use norfab_service::{SendError, StreamCredit, Task, TaskContext, TaskError, TaskOutput};
+use norfab_service::{EventDraft, SendError, StreamCredit, Task, TaskContext, TaskError, TaskOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -89,6 +90,9 @@ fn send(share: &Share, context: &TaskContext, input: Input) -> Result<TaskOutput
     Ok(TaskOutput::new(json!({ "files": count - failed, "failed": failed, "bytes": stream.sent })))
 }
 
+/// How often the client hears that its beginning of a file is being read: several times in the time that it waits.
+const TOLD_EVERY: Duration = Duration::from_secs(2);
+
 /// The way to the client.
 struct Stream<'a> {
     context: &'a TaskContext,
@@ -105,7 +109,16 @@ impl Stream<'_> {
     /// Sends a file, or that it does not come. Whether it came. Errors: the client does not read, or the job ends.
     fn file(&mut self, share: &Share, index: u32, wanted: &Wanted) -> Result<bool, TaskError> {
         let context = self.context;
-        let is_ended = || context.is_cancelled();
+        let told = Cell::new(context.clock().now());
+        let is_ended = || {
+            let now = context.clock().now();
+            if now.saturating_duration_since(told.get()) >= TOLD_EVERY {
+                told.set(now);
+                // Where it cannot be told, the client waits as long as it does.
+                drop(context.event_blocking(EventDraft::new("reading what the client has")));
+            }
+            context.is_cancelled()
+        };
         let file = match share.file(&wanted.url) {
             Ok(file) => File::from(file.handle),
             Err(refusal) => return self.failed(index, 0, &refusal.to_string()),

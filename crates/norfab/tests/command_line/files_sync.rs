@@ -48,7 +48,7 @@ fn what_cannot_be_synchronized_is_named() {
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{ended:?}");
         ended.stderr
     };
-    assert_snapshot!(of("nf://nope", 1), @"error: no file sharing worker has 'nf://nope': 'nf://nope' file not found: 'norfab run filesharing list_files url=nf://' lists files and folders there");
+    assert_snapshot!(of("nf://nope", 1), @"error: no file sharing worker has 'nf://nope': 'nf://nope' file not found: 'norfab files ls nf://' lists files and folders there");
     assert_snapshot!(of("git://r/d", 2), @"error: 'git://r/d' is no URL of a folder of a worker: write nf://FOLDER");
 }
 

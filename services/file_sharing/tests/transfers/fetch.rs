@@ -5,7 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use norfab_fabric::client::files::GRACE;
 use norfab_fabric::client::{ClientHandle, FetchError, Fetched};
+use norfab_protocol::ServiceName;
+use norfab_service::{Service, Task, TaskContext};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -275,5 +281,88 @@ fn a_file_that_somebody_writes_meanwhile_is_fetched_when_it_stays_the_same() {
         let copy = read(&lab.path("copy"));
         assert!(copy == newer || copy == content(LARGE), "half of one and half of the other");
         tokio::time::timeout(Duration::from_secs(5), client.stop()).await.expect("it ends");
+    });
+}
+
+#[test]
+fn what_came_before_is_not_given_up_for_another_version_as_long_as_somebody_has_the_rest() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        let all = content(LARGE);
+        for name in ["w1", "w2"] {
+            lab.share(name, "d/f", &all);
+        }
+        let (first, second) = (lab.worker("w1").await, lab.worker("w2").await);
+        let client = lab.client("c").await;
+        first.plan(60, Fate::Last);
+        second.plan(60, Fate::Last);
+        // One of them sends the beginning and dies. Its file is then found at one worker in five.
+        let Fetching { task, came } = begin(&client, &lab, 1 << 20);
+        came.notified().await;
+        for name in ["x1", "x2", "x3", "x4"] {
+            lab.share(name, "d/f", &vec![7; LARGE / 2]);
+            lab.worker(name).await;
+        }
+        lab.share("y", "d/f", &all);
+        let last = lab.worker("y").await;
+        let fetched = task.await.expect("it ends").expect("it is fetched");
+        assert!(read(&lab.path("copy")) == all, "{:?} has something else", fetched.worker);
+        assert!(sent(&last) < LARGE as u64 + (1 << 20), "once at most");
+        client.stop().await;
+    });
+}
+
+#[test]
+fn a_file_that_is_removed_meanwhile_is_not_asked_for_until_the_time_is_over() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        lab.share("w1", "d/f", &content(LARGE));
+        let way = lab.worker("w1").await;
+        // Further than the window lets it be when the first of it is here.
+        way.plan(100, Fate::Lost);
+        let shared = lab.path("w1/d/f");
+        let client = lab.client("c").await;
+        let tell = |bytes, _| {
+            if bytes > 1 << 20 {
+                std::fs::remove_file(&shared).ok();
+            }
+        };
+        let refused = client.fetch_file("nf://d/f", &lab.path("copy"), PATIENCE, tell).await.expect_err("it is gone");
+        assert!(matches!(refused, FetchError::Broken { .. }), "{refused}");
+        client.stop().await;
+    });
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[allow(dead_code, reason = "what clients say and nobody here reads")]
+struct Url {
+    url: String,
+    #[serde(default)]
+    offset: u64,
+    #[serde(default)]
+    chunk_size: u64,
+}
+
+#[test]
+fn who_has_taken_the_question_is_waited_for_although_another_one_has_nothing() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        // As workers of Python NorFab do: they read the whole file for its hash.
+        let slow = Service::new(ServiceName::parse("filesharing").expect("a name"))
+            .task(Task::new("file_details", "", async |_: TaskContext, _: Url| {
+                tokio::time::sleep(GRACE * 2).await;
+                Ok(json!({ "md5hash": "900150983cd24fb0d6963f7d28e17f72", "size_bytes": 3, "exists": true }))
+            }))
+            .task(Task::blocking("fetch_file", "", |context: TaskContext, _: Url| {
+                context.stream_blocking("abc".into())?;
+                Ok(json!(true))
+            }));
+        lab.worker_of("slow", slow).await;
+        lab.share("w1", "other", b"");
+        lab.worker("w1").await;
+        let client = lab.client("c").await;
+        let fetched = fetch(&client, &lab, "copy").await.expect("it is fetched");
+        assert_eq!((fetched.worker.expect("somebody").as_str(), read(&lab.path("copy"))), ("slow", b"abc".to_vec()));
+        client.stop().await;
     });
 }

@@ -62,6 +62,8 @@ struct OneFile {
     received: u64,
     whole: Option<(ContentHash, Facts)>,
     failed: Option<String>,
+    /// Whether what came before may be thrown away, as the worker has something else.
+    replaces: bool,
 }
 
 impl Receiver for OneFile {
@@ -73,6 +75,8 @@ impl Receiver for OneFile {
                 if !self.is_there && self.part.bytes()? < offset {
                     // What is here is in the target, which was taken for the whole.
                     self.failed = Some("it became longer meanwhile".to_owned());
+                } else if !self.is_there && offset == 0 && self.part.bytes()? > 0 && !self.replaces {
+                    self.failed = Some("it does not begin with what came before".to_owned());
                 } else if !self.is_there {
                     self.part.cut(offset)?;
                 }
@@ -103,8 +107,8 @@ impl Receiver for OneFile {
 }
 
 impl ClientHandle {
-    /// Fetches `nf://PATH`, or `git://REMOTE/PATH` as it is in the repository now, to a file, from whichever worker answers first that it has it. The file appears under its name
-    /// only when it is whole and its hash is right. A file that is there with that hash is not fetched again, and what came before a
+    /// Fetches `nf://PATH`, or `git://REMOTE/PATH` as it is in the repository now, to a file, from whichever worker answers first that it
+    /// has it. The file appears under its name only when it is whole and its hash is right. A file that is there with that hash is not fetched again, and what came before a
     /// transfer broke off is not, either: it is kept beside the target, also when this process ends. A worker that is lost
     /// meanwhile is replaced by another one that has the file. A target that is a link to a file stays one: what it points to is
     /// replaced. `progress` is told the bytes so far and the size. Errors: as [`FetchError`]; the target is then as it was.
@@ -154,12 +158,14 @@ impl ClientHandle {
         let mut without = BTreeSet::new();
         let mut at_hand = AtHand::default();
         let mut fruitless = Fruitless::default();
+        // What came before stays as long as another worker may have the rest of it.
+        let mut replaces = false;
         loop {
             let (part, sink, have, is_there) = at_hand.look(wanted, &place, holder.size).await?;
             wanted.time_left(holder.size)?;
             let before = at_hand.best;
             let receiver =
-                OneFile { part, size: holder.size, is_there, had: 0, received: 0, whole: None, failed: None };
+                OneFile { part, size: holder.size, is_there, had: 0, received: 0, whole: None, failed: None, replaces };
             let files = json!([{ "url": wanted.url, "have_bytes": have.0, "have_sha256": have.1 }]);
             let patience = Patience { deadline: wanted.deadline, factor: fruitless.factor(), is_replaceable: false };
             // What is told is where it begins, and what comes then: messages have little beside content.
@@ -167,6 +173,7 @@ impl ClientHandle {
             let mut tell = |bytes: u64| progress((first + bytes).min(size), size);
             let (receiver, ended) = self.stream(&holder.worker, files, sink, receiver, patience, &mut tell).await;
             at_hand.first(receiver.had);
+            at_hand.differs |= is_there && !receiver.is_there;
             if let Some((hash, facts)) = receiver.whole {
                 let bytes = facts.size;
                 progress(bytes, bytes);
@@ -203,6 +210,9 @@ impl ClientHandle {
                 return Err(wanted.timed_out(format!("{received} of {size} bytes came from worker {}", holder.worker)));
             }
             fruitless.ended(receiver.received > before);
+            if receiver.received > before {
+                at_hand.denied = 0;
+            }
             at_hand.best = at_hand.best.max(receiver.received);
             let broken = |worker: Identity, reason| FetchError::Broken {
                 url: wanted.url.to_owned(),
@@ -215,8 +225,12 @@ impl ClientHandle {
                 return Err(broken(holder.worker, reason));
             }
             fruitless.pause().await;
-            holder = match self.again(wanted, &holder, &mut without).await {
-                Ok(holder) => holder,
+            holder = match self.again(wanted, &holder, &mut without, &mut at_hand.denied).await {
+                Ok(next) => {
+                    // Nobody else has it.
+                    replaces |= next.worker == holder.worker;
+                    next
+                }
                 Err(FetchError::TimedOut { .. }) => return Err(wanted.timed_out(reason)),
                 Err(FetchError::NotFound { .. }) => return Err(broken(holder.worker, reason)),
                 Err(error) => return Err(error),
@@ -230,6 +244,7 @@ impl ClientHandle {
         wanted: &Wanted<'_>,
         last: &Holder,
         without: &mut BTreeSet<Identity>,
+        denied: &mut u32,
     ) -> Result<Holder, FetchError> {
         if SystemClock::now() >= wanted.deadline {
             return Err(wanted.timed_out(String::new()));
@@ -240,6 +255,12 @@ impl ClientHandle {
         match found {
             Ok(holder) if holder.md5.is_none() => return Ok(holder),
             Err(FetchError::Submit(error)) => return Err(error.into()),
+            Err(error @ FetchError::NotFound { .. }) if without.contains(&last.worker) => {
+                *denied += 1;
+                if *denied >= DENIALS_MAX {
+                    return Err(error);
+                }
+            }
             // A worker of Python NorFab cannot go on with it.
             _ => {}
         }
@@ -250,6 +271,10 @@ impl ClientHandle {
         Ok(last.clone())
     }
 }
+
+/// How often in a row a worker that had a file may not send it, where nobody else has it, before it counts as gone: whoever writes it
+/// may be at it once or twice.
+const DENIALS_MAX: u32 = 3;
 
 /// Attempts in which nothing came.
 #[derive(Debug, Default)]
@@ -290,7 +315,10 @@ struct AtHand {
     had: Option<u64>,
     /// The most that there ever was.
     best: u64,
-    looked: bool,
+    /// The file in its place is another one.
+    differs: bool,
+    /// How often the worker that had it did not send it, and nobody else had it.
+    denied: u32,
 }
 
 type Looked = (Part, Sink, (u64, Option<String>), bool);
@@ -302,7 +330,7 @@ impl AtHand {
 
     /// Opens the part, and hashes what is there: of the target, if that has the right size, or of the part. Whether it is the target.
     async fn look(&mut self, wanted: &Wanted<'_>, place: &Place, size: u64) -> Result<Looked, FetchError> {
-        let first = !std::mem::replace(&mut self.looked, true);
+        let may_be_there = !self.differs;
         let (place, deadline) = (place.clone(), wanted.deadline);
         let looking = tokio::task::spawn_blocking(move || {
             let is_ended = || SystemClock::now() >= deadline;
@@ -310,7 +338,7 @@ impl AtHand {
             let part = place.part(&mut ways)?;
             let mut prefix = Prefix::default();
             // What a transfer before this one left is of the version that is wanted more likely than what is in its place.
-            let there = if first && size > 0 && part.bytes()? == 0 { place.file(size, &mut ways) } else { None };
+            let there = if may_be_there && size > 0 && part.bytes()? == 0 { place.file(size, &mut ways) } else { None };
             let is_there = there.is_some();
             if let Some(file) = there {
                 prefix = hash_to(&file, size, &is_ended).unwrap_or_default();

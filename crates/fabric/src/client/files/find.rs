@@ -131,9 +131,18 @@ impl ClientHandle {
         let mut job = self.submit(spec(task, target, question, left)).await?;
         let mut answers = Answers::default();
         let mut asked: BTreeSet<Identity> = BTreeSet::new();
+        let mut taken: BTreeSet<Identity> = BTreeSet::new();
         let mut until = None;
-        while let Some(update) = next_before(&mut job, until).await {
+        loop {
+            let Some(update) = next_before(&mut job, until).await else {
+                // Who has taken the question is at it: a worker of Python NorFab reads all of a file for its answer.
+                if until.take().is_some() && taken.iter().any(|worker| asked.contains(worker)) {
+                    continue;
+                }
+                break;
+            };
             match update {
+                JobUpdate::Accepted(worker) => drop(taken.insert(worker)),
                 JobUpdate::Dispatched(workers) => asked.extend(workers),
                 JobUpdate::Result(worker, payload) => {
                     asked.remove(&worker);

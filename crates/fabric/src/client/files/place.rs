@@ -98,6 +98,9 @@ impl Place {
         match self {
             // Once more: a transfer takes its time.
             Self::Path(place) => match Self::of(&place.target)? {
+                Self::Path(now) if now.path != place.path => {
+                    Err(io::Error::other("it has led to another place since the transfer began"))
+                }
                 Self::Path(now) => part.keep(&now.name, facts),
                 Self::Below { .. } => unreachable!("a path is one"),
             },

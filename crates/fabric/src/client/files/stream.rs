@@ -154,6 +154,8 @@ impl ClientHandle {
                     Some(JobUpdate::Finished(outcome)) if outcome.state != JobState::Completed => {
                         return Err(Broken::Off(outcome.errors.join("; ")));
                     }
+                    // It is at it: it reads what the client has.
+                    Some(JobUpdate::Event(..)) => last = SystemClock::now(),
                     Some(update) => dispatched |= matches!(update, JobUpdate::Dispatched(_)),
                     None => return Ok(()),
                 },
