@@ -263,6 +263,6 @@ fn what_cannot_be_meant_of_several_files_is_refused() {
     };
     assert_snapshot!(of(&["nf://a/x", "nf://b/x"]), @"error: 'nf://a/x' and 'nf://b/x' would both become 'x': fetch them one after the other, with a name for each");
     assert_snapshot!(of(&["nf://a", "nf://b", "-"]), @"error: standard output is for one file: name a folder with --to DIR");
-    assert_snapshot!(of(&["nf://a", "b", "c"]), @"error: 'b' is no file URL: write nf://PATH");
-    assert_snapshot!(of(&["a", "--to", "b"]), @"error: 'a' is no file URL: write nf://PATH");
+    assert_snapshot!(of(&["nf://a", "b", "c"]), @"error: 'b' is no file URL: write nf://PATH or git://REMOTE/PATH");
+    assert_snapshot!(of(&["a", "--to", "b"]), @"error: 'a' is no file URL: write nf://PATH or git://REMOTE/PATH");
 }
