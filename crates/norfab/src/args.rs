@@ -427,6 +427,13 @@ pub enum FilesCommand {
     RmCache(RmCacheArgs),
 }
 
+impl FilesCommand {
+    /// Whether it is the content of files that it is about: much work, and never urgent.
+    pub fn moves_files(&self) -> bool {
+        matches!(self, Self::Get(_) | Self::Put(_) | Self::Sync(_))
+    }
+}
+
 /// Whose command line is completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shell {

@@ -22,6 +22,12 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return told(&error),
     };
+    if let args::Command::Files { command } = &args.command
+        && command.moves_files()
+    {
+        // Before there are other threads: they take it over.
+        norfab_service::give_way();
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .thread_stack_size(THREAD_STACK_BYTES)

@@ -77,7 +77,7 @@ pub use output::{TaskError, TaskOutput};
 pub use port::{CREDITS_MAX, CancelReason, DeliverError, QUESTIONS_MAX, TaskPort};
 pub use question::{CreditError, InputError, Question};
 pub use service::Service;
-pub use supervision::{CANCEL_GRACE, on_blocking_thread};
+pub use supervision::{CANCEL_GRACE, give_way, on_blocking_thread};
 pub use task::{NoInput, Task};
 pub use view::{Clock, JobDetailsQuery, JobFilter, LogFilter, ViewError, WorkerView};
 

@@ -5,10 +5,12 @@ use std::future::{self, Future};
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::Duration;
 
 use norfab_protocol::ResultStatus;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::{task, time};
 
@@ -109,6 +111,44 @@ pub async fn on_blocking_thread<Output: Send + 'static>(
             Ok(payload) => panic::resume_unwind(payload),
             Err(error) => Err(TaskError::new(format!("the runtime stopped before the task could run: {error}"))),
         },
+    }
+}
+
+/// By how much a yielding thread is nicer than others: the scheduler gives it a tenth of what it gives one of them that is
+/// as busy, and all of what they leave.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 10;
+
+/// Lets the calling thread, and those that it makes from now on, give way to others. It cannot be taken back. Where the system
+/// does not allow it, everything is as before.
+pub fn give_way() {
+    // Elsewhere it is the whole process that this is about.
+    #[cfg(target_os = "linux")]
+    if let Ok(niceness) = rustix::process::getpriority_process(None) {
+        rustix::process::setpriority_process(None, niceness + NICENESS).ok();
+    }
+}
+
+/// As [`on_blocking_thread`], on a thread of its own that gives way to others. It can wait for futures with the runtime's handle.
+/// Errors: there can be no thread more.
+pub(crate) async fn on_yielding_thread<Output: Send + 'static>(
+    run: impl FnOnce() -> Output + Send + 'static,
+) -> Result<Output, TaskError> {
+    let (sender, output) = oneshot::channel();
+    let runtime = Handle::current();
+    let body = move || {
+        give_way();
+        let _entered = runtime.enter();
+        // Nobody reads it where the task was given up.
+        drop(sender.send(panic::catch_unwind(AssertUnwindSafe(run))));
+    };
+    if let Err(error) = thread::Builder::new().name("yielding".to_owned()).spawn(body) {
+        return Err(TaskError::new(format!("the task has no thread to run on: {error}")));
+    }
+    match output.await {
+        Ok(Ok(output)) => Ok(output),
+        Ok(Err(payload)) => panic::resume_unwind(payload),
+        Err(_) => Err(TaskError::new("the thread of the task ended without a result")),
     }
 }
 

@@ -24,6 +24,9 @@ pub(crate) type Outcome = Result<TaskOutput, TaskError>;
 type Handler =
     dyn Fn(TaskContext, Vec<Value>, Map<String, Value>) -> Result<BoxFuture<'static, Outcome>, TaskError> + Send + Sync;
 
+/// Where a function runs that blocks.
+type Place = fn(Box<dyn FnOnce() -> Outcome + Send>) -> BoxFuture<'static, Result<Outcome, TaskError>>;
+
 /// The input of a task that takes no arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, JsonSchema)]
 pub struct NoInput {}
@@ -72,6 +75,28 @@ impl Task {
         Run: Fn(TaskContext, Input) -> Result<Output, TaskError> + Send + Sync + 'static,
         Output: Into<TaskOutput> + 'static,
     {
+        Self::on_thread(name, description, run, |begin| Box::pin(supervision::on_blocking_thread(begin)))
+    }
+
+    /// As [`Self::blocking`], for much work that nobody waits for by the millisecond, as sending files: its thread gives way
+    /// to all others of the machine that have something to do, so that jobs beside it are as fast as without it.
+    ///
+    /// Panics: as [`Self::new`].
+    pub fn yielding<Input, Run, Output>(name: &str, description: &str, run: Run) -> Self
+    where
+        Input: DeserializeOwned + JsonSchema + Send + 'static,
+        Run: Fn(TaskContext, Input) -> Result<Output, TaskError> + Send + Sync + 'static,
+        Output: Into<TaskOutput> + 'static,
+    {
+        Self::on_thread(name, description, run, |begin| Box::pin(supervision::on_yielding_thread(begin)))
+    }
+
+    fn on_thread<Input, Run, Output>(name: &str, description: &str, run: Run, place: Place) -> Self
+    where
+        Input: DeserializeOwned + JsonSchema + Send + 'static,
+        Run: Fn(TaskContext, Input) -> Result<Output, TaskError> + Send + Sync + 'static,
+        Output: Into<TaskOutput> + 'static,
+    {
         let typed = Typed::<Input>::new();
         let run = Arc::new(run);
         Self::with_handler(name, description, Arc::clone(&typed.schema), move |context, args, kwargs| {
@@ -83,7 +108,7 @@ impl Task {
                     Some(refusal) => Err(refusal),
                     None => run(context, input).map(Into::into),
                 };
-                supervision::on_blocking_thread(begin).await?
+                place(Box::new(begin)).await?
             }))
         })
     }

@@ -119,9 +119,11 @@ async fn a_panic_is_a_failed_result_wherever_it_happens() {
     let result = worker(waiting).run("ok", json!({})).await;
     assert_failed(&result, ResultStatus::Error, "the task panicked: boom 1");
 
-    let blocking = Task::blocking("ok", "", |_: TaskContext, _: NoInput| -> Result<(), _> { panic!("boom") });
-    let result = worker(blocking).run("ok", json!({})).await;
-    assert_failed(&result, ResultStatus::Error, "the task panicked: boom");
+    let boom = |_: TaskContext, _: NoInput| -> Result<(), _> { panic!("boom") };
+    for on_thread in [Task::blocking("ok", "", boom), Task::yielding("ok", "", boom)] {
+        let result = worker(on_thread).run("ok", json!({})).await;
+        assert_failed(&result, ResultStatus::Error, "the task panicked: boom");
+    }
 
     fn before(_: TaskContext, _: NoInput) -> std::future::Ready<Result<(), TaskError>> {
         panic!("before the first await")
@@ -233,18 +235,42 @@ async fn a_cancelled_job_ends_with_the_reason_and_the_first_reason_stands() {
 
 #[tokio::test]
 async fn a_blocking_task_sees_that_it_is_cancelled() {
-    let task = Task::blocking("ok", "", |context: TaskContext, _: NoInput| {
+    let until_cancelled = |context: TaskContext, _: NoInput| {
         context.event_blocking("started")?;
         while !context.is_cancelled() {
             std::thread::yield_now();
         }
         Ok("stopped half way")
-    });
-    let mut job = worker(task).start("ok", json!({}));
-    assert_eq!(job.event().await.message, "started");
-    job.port().cancel(CancelReason::WorkerStops);
-    let result = job.result().await;
-    assert_eq!(result.value(), Some(json!("stopped half way")));
+    };
+    for task in [Task::blocking("ok", "", until_cancelled), Task::yielding("ok", "", until_cancelled)] {
+        let mut job = worker(task).start("ok", json!({}));
+        assert_eq!(job.event().await.message, "started");
+        job.port().cancel(CancelReason::WorkerStops);
+        let result = job.result().await;
+        assert_eq!(result.value(), Some(json!("stopped half way")));
+    }
+}
+
+/// Elsewhere no thread can do that alone.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_yielding_task_gives_way_to_other_threads_and_to_no_more_than_those() {
+    let niceness = || rustix::process::getpriority_process(None).expect("known");
+    let of_thread = move |_: TaskContext, _: NoInput| {
+        // It can wait for futures, too.
+        tokio::runtime::Handle::current().block_on(tokio::task::yield_now());
+        Ok(niceness())
+    };
+    let usual = niceness();
+    for (task, expected) in [
+        (Task::yielding("ok", "", of_thread), (usual + 10).min(19)),
+        // No thread that others use afterwards has become slow.
+        (Task::blocking("ok", "", of_thread), usual),
+    ] {
+        let result = worker(task).run("ok", json!({})).await;
+        assert_eq!(result.value(), Some(json!(expected)), "{result:?}");
+    }
+    assert_eq!(niceness(), usual);
 }
 
 /// A task that says when it begins, as one that is a future and as one that blocks.

@@ -53,7 +53,7 @@ struct Wanted {
 
 pub(crate) fn task(share: &Arc<Share>) -> Task {
     let share = Arc::clone(share);
-    Task::blocking(
+    Task::yielding(
         "send_files",
         "Sends shared files as a stream of records: see the protocol of NorFab's own clients.",
         move |context, input| send(&share, &context, input),

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -55,6 +55,35 @@ pub fn peak_broker(plan: &Plan, side: Side) -> f64 {
 /// The most megabytes that who fetches held: our command, the client of Python.
 pub fn peak_client(plan: &Plan, side: Side) -> f64 {
     fetched(plan, side, Security::Curve).client
+}
+
+/// Megabytes of a file in a second the other way, from our command to a worker, with encryption. Python has no such way.
+pub fn upload_rate_curve(plan: &Plan, side: Side) -> f64 {
+    uploaded(plan, side, Security::Curve)
+}
+
+/// The same without.
+pub fn upload_rate_plain(plan: &Plan, side: Side) -> f64 {
+    uploaded(plan, side, Security::Plain)
+}
+
+fn uploaded(plan: &Plan, side: Side, security: Security) -> f64 {
+    if side != Side::Ours {
+        return f64::NAN;
+    }
+    let fabric = Fabric::start(side, security);
+    let large = fabric.share().join("large");
+    let one = |number| {
+        let began = Instant::now();
+        let url = format!("nf://taken/{number}");
+        run(&fabric.site, &["put", &large.to_string_lossy(), &url]);
+        let rate = f64::from(MEGABYTES) / began.elapsed().as_secs_f64();
+        fs::remove_file(fabric.share().join("taken").join(number.to_string())).expect("the file is there");
+        rate
+    };
+    let mut rates: Vec<f64> = (0..plan.either(3, 7)).map(one).collect();
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
 }
 
 /// Megabytes in a second with curl.
@@ -165,14 +194,20 @@ impl Fabric {
     fn start(side: Side, security: Security) -> Self {
         let site = Site::new(security).with_service("w0", "bench");
         let share = site.folder().join("share");
-        fs::create_dir_all(&share).expect("a folder");
+        fs::create_dir_all(share.join("taken")).expect("a folder");
         make_file(&share.join("large"), if side == Side::Ours { MEGABYTES } else { PYTHON_MEGABYTES });
-        let site = site.with_worker("files-1", serde_json::json!({"service": "filesharing", "base_dir": share}));
+        let uploads = serde_json::json!({ "folder": "taken" });
+        let shared = serde_json::json!({"service": "filesharing", "base_dir": share, "uploads": uploads});
+        let site = site.with_worker("files-1", shared);
         let broker = site.start_broker(side);
         let workers = [site.start_worker(side, "files-1"), site.start_worker(side, "w0")];
         let fabric = Self { workers, broker, site, side };
         drop(fabric.client("first"));
         fabric
+    }
+
+    fn share(&self) -> PathBuf {
+        self.site.folder().join("share")
     }
 
     /// A client that has seen the workers.
@@ -214,8 +249,15 @@ impl Fabric {
 /// Fetches the file with our command; the most megabytes that it held.
 fn fetch(site: &Site) -> f64 {
     let copy = site.folder().join("copy");
+    let peak = run(site, &["get", "nf://large", &copy.to_string_lossy()]);
+    fs::remove_file(copy).expect("the copy is there");
+    peak
+}
+
+/// Runs a command about files; the most megabytes that it held.
+pub fn run(site: &Site, words: &[&str]) -> f64 {
     let mut command = norfab();
-    command.args(["files", "get", "nf://large"]).arg(&copy).arg("-i").arg(site.inventory());
+    command.arg("files").args(words).arg("-i").arg(site.inventory());
     let mut command = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut peak = 0.0;
     let ended = loop {
@@ -226,7 +268,6 @@ fn fetch(site: &Site) -> f64 {
         thread::sleep(LOOK_PAUSE);
     };
     assert!(ended.success(), "the command failed: {ended}");
-    fs::remove_file(copy).expect("the copy is there");
     peak
 }
 

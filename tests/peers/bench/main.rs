@@ -14,6 +14,7 @@ mod memory;
 mod restart;
 mod route;
 mod router;
+mod small;
 mod storm;
 
 use std::env;
@@ -189,6 +190,21 @@ const FIGURES: &[Figure] = &[
     Figure { name: "file_peak_worker", unit: "MB", better: Better::Lower, measure: files::peak_worker, limit: None },
     Figure { name: "file_peak_broker", unit: "MB", better: Better::Lower, measure: files::peak_broker, limit: None },
     Figure { name: "file_peak_client", unit: "MB", better: Better::Lower, measure: files::peak_client, limit: None },
+    Figure {
+        name: "upload_rate_plain",
+        unit: "MB/s",
+        better: Better::Higher,
+        measure: files::upload_rate_plain,
+        limit: None,
+    },
+    Figure {
+        name: "upload_rate_curve",
+        unit: "MB/s",
+        better: Better::Higher,
+        measure: files::upload_rate_curve,
+        limit: None,
+    },
+    Figure { name: "small_files_rate", unit: "1/s", better: Better::Higher, measure: small::rate, limit: None },
     Figure { name: "jobs_beside_file", unit: "x", better: Better::Lower, measure: files::jobs_beside, limit: None },
     Figure { name: "worker_memory_next", unit: "MB", better: Better::Lower, measure: memory::next_worker, limit: None },
 ];

@@ -65,7 +65,7 @@ struct Input {
 pub(crate) fn task(uploads: &Arc<Uploads>) -> Task {
     let uploads = Arc::clone(uploads);
     let about = "Takes a file from a client as a stream of records: see the protocol of NorFab's own clients.";
-    Task::blocking("take_file", about, move |context, input| {
+    Task::yielding("take_file", about, move |context, input| {
         let taken = take(&uploads, &context, input);
         Ok(taken.map_or_else(|refusal| refused(&context, &refusal), TaskOutput::new))
     })
@@ -245,7 +245,7 @@ impl<'a> Taking<'a> {
 
     fn next(&self, content: &mut Content) -> Result<Bytes, UploadRefusal> {
         let patience = Duration::from_secs(PATIENCE_SECONDS_DEFAULT);
-        // The thread is one of the runtime's, for what blocks.
+        // The thread is there for what blocks.
         let next = Handle::current().block_on(async {
             tokio::select! {
                 biased;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use norfab_fabric::client::files::FilesProgress;
 
 use crate::args::Global;
 use crate::printer;
@@ -42,8 +43,6 @@ struct Sums {
     done: usize,
     bytes: u64,
     sizes: u64,
-    /// All bytes there will be, where that is known before the files are.
-    expected: Option<u64>,
     /// Before something is known there is nothing to tell.
     is_shown: bool,
 }
@@ -51,24 +50,41 @@ struct Sums {
 impl Progress {
     /// The line, for so many files.
     pub fn new(global: &Global, files: usize) -> Self {
-        if global.json || global.quiet > 0 || !std::io::stderr().is_terminal() {
-            return Self(None);
-        }
-        let style = ProgressStyle::with_template(if files == 1 { ONE } else { MANY }).expect("a template");
-        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
-        let bar = bar.with_style(style.progress_chars("=> "));
-        bar.set_prefix(format!("0/{files}"));
-        printer::stand_below(Some(bar.clone()));
-        Self(Some(Arc::new(Line { bar, files, sums: Mutex::default() })))
+        let line = Self::line(global, if files == 1 { ONE } else { MANY });
+        Self(line.map(|bar| {
+            bar.set_prefix(format!("0/{files}"));
+            Arc::new(Line { bar, files, sums: Mutex::default() })
+        }))
     }
 
-    /// Says how many bytes there will be in all, where all sizes are known before the files come.
-    #[allow(dead_code, reason = "for commands that know it")]
-    pub fn expect(&self, bytes: u64) {
-        if let Some(line) = &self.0 {
-            line.sums().expected = Some(bytes);
-            line.bar.set_length(bytes);
+    /// The line, for a folder, of whose files the number is found out.
+    pub fn of_folder(global: &Global, url: &str) -> Self {
+        let line = Self::line(global, MANY);
+        Self(line.map(|bar| {
+            bar.set_message(printer::printable(url).into_owned());
+            Arc::new(Line { bar, files: 0, sums: Mutex::default() })
+        }))
+    }
+
+    fn line(global: &Global, template: &str) -> Option<ProgressBar> {
+        if global.json || global.quiet > 0 || !std::io::stderr().is_terminal() {
+            return None;
         }
+        let style = ProgressStyle::with_template(template).expect("a template");
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        let bar = bar.with_style(style.progress_chars("=> "));
+        printer::stand_below(Some(bar.clone()));
+        Some(bar)
+    }
+
+    /// How far all of it is, of a folder. What is there the first time says nothing about the rate.
+    pub fn show(&self, now: FilesProgress) {
+        let Some(line) = &self.0 else { return };
+        let FilesProgress { files_done, files, bytes_done, bytes } = now;
+        line.bar.set_prefix(format!("{files_done}/{files}"));
+        line.bar.set_length(bytes);
+        line.bar.set_position(bytes_done);
+        line.appear(&mut line.sums());
     }
 
     /// A file that begins.
@@ -83,6 +99,15 @@ impl Line {
     fn sums(&self) -> MutexGuard<'_, Sums> {
         // Nothing panics while it is locked.
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Draws it, from the first time on that there is something to tell.
+    fn appear(&self, sums: &mut Sums) {
+        if !std::mem::replace(&mut sums.is_shown, true) {
+            self.bar.reset_eta();
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.enable_steady_tick(TICK);
+        }
     }
 }
 
@@ -105,13 +130,9 @@ impl FileProgress {
         sums.bytes = (sums.bytes + bytes).saturating_sub(self.bytes);
         sums.sizes = (sums.sizes + size).saturating_sub(self.size.unwrap_or(0));
         (self.bytes, self.size) = (bytes, Some(size));
-        line.bar.set_length(sums.expected.unwrap_or(sums.sizes));
+        line.bar.set_length(sums.sizes);
         line.bar.set_position(sums.bytes);
-        if !std::mem::replace(&mut sums.is_shown, true) {
-            line.bar.reset_eta();
-            line.bar.set_draw_target(ProgressDrawTarget::stderr());
-            line.bar.enable_steady_tick(TICK);
-        }
+        line.appear(&mut sums);
     }
 }
 
@@ -143,8 +164,8 @@ mod tests {
         assert_eq!(bar.message(), "t\\u{1b}wo");
         drop(one);
         assert_eq!(bar.prefix(), "1/2");
-        progress.expect(1000);
-        two.show(50, 50);
-        assert_eq!((bar.position(), bar.length()), (50, Some(1000)));
+        let now = FilesProgress { files_done: 3, files: 1_000, bytes_done: 70, bytes: 500 };
+        progress.show(now);
+        assert_eq!((bar.position(), bar.length(), bar.prefix().as_str()), (70, Some(500), "3/1000"));
     }
 }

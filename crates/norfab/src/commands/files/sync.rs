@@ -1,12 +1,11 @@
 //! `norfab files sync`: makes a folder here like one that a worker shares.
 
-use std::io::IsTerminal;
-
-use norfab_fabric::client::files::{FilesProgress, SyncOptions, Synced};
+use norfab_fabric::client::files::{SyncOptions, Synced};
 use serde_json::{Value, json};
 
 use super::super::Connected;
 use super::failure;
+use super::progress::Progress;
 use crate::args::{Global, SyncArgs};
 use crate::exit::{Code, Failure};
 use crate::printer;
@@ -17,11 +16,11 @@ pub async fn run(global: &Global, words: SyncArgs) -> Result<Code, Failure> {
         return Err(Failure::usage(format!("'{url}' is no URL of a folder of a worker")).hint("write nf://FOLDER"));
     }
     let connected = Connected::new(global).await?;
-    let mut progress = Progress::new(global);
+    let progress = Progress::of_folder(global, &url);
     let options = SyncOptions { delete, dry_run, checksum, timeout };
     let synced = connected.client.sync(&url, &target, options, |now| progress.show(now)).await;
     connected.client.stop().await;
-    progress.end();
+    drop(progress);
     let synced = synced.map_err(|error| failure(&error))?;
     if global.json {
         printer::json(&document(&url, &target.display().to_string(), &synced, dry_run));
@@ -88,33 +87,4 @@ fn tell(target: &str, synced: &Synced, dry_run: bool) {
         synced.deleted.len(),
         synced.failed.len()
     ));
-}
-
-/// How far it is, on a terminal.
-struct Progress {
-    wanted: bool,
-    shown: Option<(u64, u64)>,
-}
-
-impl Progress {
-    fn new(global: &Global) -> Self {
-        Self { wanted: global.quiet == 0 && std::io::stderr().is_terminal(), shown: None }
-    }
-
-    fn show(&mut self, now: FilesProgress) {
-        let FilesProgress { files_done, files, bytes_done, bytes } = now;
-        let percent = (bytes_done * 100).checked_div(bytes).unwrap_or(100);
-        // Files by the hundredth, where there are many.
-        let hundredths = (files_done * 100).checked_div(files).unwrap_or(100);
-        if self.wanted && self.shown != Some((percent, hundredths)) {
-            self.shown = Some((percent, hundredths));
-            printer::prompt(&format!("\r{files_done} of {files} files, {percent:3} % of {bytes} bytes"));
-        }
-    }
-
-    fn end(&self) {
-        if self.shown.is_some() {
-            printer::remark("");
-        }
-    }
 }
