@@ -73,7 +73,7 @@ fn uploaded(plan: &Plan, side: Side, security: Security) -> f64 {
     }
     let fabric = Fabric::start(side, security);
     let large = fabric.share().join("large");
-    let one = |number| {
+    let one = |number: u32| {
         let began = Instant::now();
         let url = format!("nf://taken/{number}");
         run(&fabric.site, &["put", &large.to_string_lossy(), &url]);
