@@ -35,6 +35,16 @@ pub(crate) const RESTORE_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct NoSpace(pub(crate) String);
 
+/// Opens a store on its thread, which runs as promptly as its owner: nothing is answered before it is stored.
+pub(crate) fn promptly<Opened>(
+    open: impl FnOnce() -> Opened + Send + 'static,
+) -> impl FnOnce() -> Opened + Send + 'static {
+    move || {
+        norfab_transport::run_promptly();
+        open()
+    }
+}
+
 /// Runs on the store's thread and delivers its answer itself; an error says why it was not run.
 pub(crate) type StoreQuery<S> = Box<dyn FnOnce(Result<&mut S, QueryError>) + Send>;
 

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         .thread_stack_size(THREAD_STACK_BYTES)
+        .on_thread_start(norfab_transport::run_promptly)
         .enable_all()
         .build()
     {

@@ -1,4 +1,4 @@
-//! The few functions of libsodium that CURVE needs, made safe: this is all the `unsafe` code of the product.
+//! The few functions of libsodium that CURVE needs, made safe.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};

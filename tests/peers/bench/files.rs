@@ -140,19 +140,6 @@ pub fn jobs_beside(plan: &Plan, side: Side) -> f64 {
         }
         taken
     });
-    for v in [&quiet, &busy] {
-        let mut v = v.clone();
-        v.sort_by(f64::total_cmp);
-        eprintln!(
-            "n {} p50 {:.2} p90 {:.2} p95 {:.2} p99 {:.2} max {:.2}",
-            v.len(),
-            v[v.len() / 2] * 1e3,
-            v[v.len() * 9 / 10] * 1e3,
-            v[v.len() * 95 / 100] * 1e3,
-            v[v.len() * 99 / 100] * 1e3,
-            v[v.len() - 1] * 1e3
-        );
-    }
     slowest_of_hundred(busy) / slowest_of_hundred(quiet)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use norfab_protocol::broker::BrokerConfig;
-use norfab_transport::RouterLink;
+use norfab_transport::{RouterLink, run_promptly};
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
@@ -73,6 +73,7 @@ impl BrokerHandle {
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
                 let _running = running;
+                run_promptly();
                 run.run();
             })
             .map_err(|error| StartError::Thread { role: format!("broker {name}"), error })?;

@@ -12,6 +12,7 @@ use norfab_protocol::client::{JobRequest, JobState, JobUpdate, Lost, ManagementF
 use norfab_protocol::frame::Status;
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, JobId, ResultStatus, ResultView, ServiceName, TaskName, TaskResult};
+use norfab_transport::run_promptly;
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
@@ -186,6 +187,7 @@ impl ClientHandle {
             .name(thread_name("c", identity.as_str()))
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
+                run_promptly();
                 run.run();
                 ended_sender.send_replace(true);
             })

@@ -33,7 +33,7 @@ use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::Place;
 use crate::status::{LinkState, Standing, TellProblem};
-use crate::storing::{NoSpace, StoreQuery, Storing};
+use crate::storing::{NoSpace, StoreQuery, Storing, promptly};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
 use crate::worker::thread_name;
@@ -183,7 +183,7 @@ impl Run {
     ) -> Result<Self, StartError> {
         let confirmer = Confirmer::new(inbox.clone(), StoreAnswer::Ended);
         let name = thread_name("s", options.identity.as_str());
-        let writer = spawn_client(&name, options.store, move |confirmations| {
+        let writer = spawn_client(&name, promptly(options.store), move |confirmations| {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         let storing = Storing::new(format!("client {}", options.identity), writer, SystemClock::now());

@@ -17,7 +17,7 @@ use norfab_protocol::frame::PAYLOAD_BYTES_MAX;
 use norfab_protocol::worker::WorkerConfig;
 use norfab_protocol::{Identity, ServiceName};
 use norfab_service::Service;
-use norfab_transport::DealerLink;
+use norfab_transport::{DealerLink, run_promptly};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -111,6 +111,7 @@ impl WorkerHandle {
             .stack_size(OWNER_STACK_BYTES)
             .spawn(move || {
                 let _running = running;
+                run_promptly();
                 run.run();
             })
             .map_err(|error| StartError::Thread { role: format!("worker {identity}"), error })?;

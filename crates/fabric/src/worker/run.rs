@@ -29,7 +29,7 @@ use crate::outbox::Outbox;
 use crate::process::ProcessFigures;
 use crate::queue::{Place, Places, QueueSender};
 use crate::status::{LinkState, Standing, TellProblem};
-use crate::storing::{StoreQuery, Storing};
+use crate::storing::{StoreQuery, Storing, promptly};
 use crate::throttle::{LOGGED_REFUSALS, Throttle};
 use crate::turn::{Owner, Turn};
 
@@ -128,7 +128,8 @@ impl Run {
         let now = SystemClock::now();
         let identity = options.config.identity.clone();
         let confirmer = Confirmer::new(inbox.clone(), StoreAnswer::Ended);
-        let writer = spawn_worker(&super::thread_name("s", identity.as_str()), options.store, move |confirmations| {
+        let name = super::thread_name("s", identity.as_str());
+        let writer = spawn_worker(&name, promptly(options.store), move |confirmations| {
             confirmer.confirm(confirmations.into_iter().map(StoreAnswer::Confirmed));
         })?;
         let storing = Storing::new(format!("worker {identity}"), writer, now);
