@@ -259,7 +259,7 @@ async fn a_yielding_task_gives_way_to_other_threads_and_to_no_more_than_those() 
     let of_thread = move |_: TaskContext, _: NoInput| {
         // It can wait for futures, too.
         tokio::runtime::Handle::current().block_on(tokio::task::yield_now());
-        Ok(niceness())
+        Ok(json!(niceness()))
     };
     let usual = niceness();
     for (task, expected) in [
