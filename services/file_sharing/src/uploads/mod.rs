@@ -3,12 +3,13 @@
 //! A file gathers in `.NAME.part` beside its place, is checked piece by piece, and is moved there when it is whole and on the disk. What
 //! came of one that broke off stays, and the next upload goes on there.
 //!
-//! Reading order: [`settings`] (what the inventory allows), `place` (where a URL leads), `census` (what is there), `running` (one upload
-//! at a place, and room for it), `taking` (the task), `terms` (the task that says what is allowed).
+//! Reading order: [`settings`] (what the inventory allows), `place` (where a URL leads), `census` (what is there), `room`
+//! (reckoned on from there), `running` (one upload at a place, and room for it), `taking` (the task), `terms` (the task that says what is allowed).
 
 mod census;
 mod place;
 mod refusal;
+mod room;
 mod running;
 pub mod settings;
 mod taking;
@@ -22,6 +23,7 @@ use serde_json::json;
 
 pub use census::PART_SECONDS_MAX;
 pub use place::UPLOAD_LEVELS_MAX;
+pub use room::REFUSAL_AGE_MAX;
 pub use running::{SILENT_MAX, UPLOADS_AT_ONCE_MAX};
 
 use crate::hidden::Hidden;

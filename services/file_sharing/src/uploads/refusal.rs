@@ -1,5 +1,7 @@
 //! Why a client cannot upload.
 
+use std::time::Duration;
+
 use norfab_files::{SinkError, SourceError};
 use norfab_service::{ContentError, Identity, SendError};
 use rustix::io::Errno;
@@ -64,6 +66,10 @@ pub(crate) enum UploadRefusal {
     Busy { url: String, client: Identity },
     #[error("{max} uploads are under way here: wait until one has ended")]
     TooMany { max: usize },
+    #[error(
+        "{folder} was not counted within {waited:?}, and nobody knows whether there is room: wait until the worker's disk has less to do"
+    )]
+    Uncounted { folder: String, waited: Duration },
     #[error("another upload of '{url}' has taken the place of this one")]
     Superseded { url: String },
     #[error("the folder of '{url}' was moved away while it was uploaded: upload it again")]
@@ -90,6 +96,7 @@ impl UploadRefusal {
         match self {
             Self::Busy { .. }
             | Self::TooMany { .. }
+            | Self::Uncounted { .. }
             | Self::Superseded { .. }
             | Self::Moved { .. }
             | Self::Broken { .. }

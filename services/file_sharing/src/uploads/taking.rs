@@ -20,11 +20,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::Uploads;
 use super::place::{self, Place};
 use super::refusal::UploadRefusal;
 use super::running::{Need, Subject, Turn, Uploader};
 use super::settings::UploadSettings;
+use super::{Uploads, census};
 use crate::sending::PATIENCE_SECONDS_DEFAULT;
 
 /// Permissions that an uploaded file can have: nobody else may write it.
@@ -136,9 +136,7 @@ impl<'a> Taking<'a> {
     ) -> Result<Self, UploadRefusal> {
         let replaces = overwrite && settings.overwrite;
         let (folder, made) = place.open_folder(&uploads.base_dir, true)?;
-        if made > 0 {
-            turn.count_anew();
-        }
+        turn.adds(made);
         let present = place.present(&folder)?;
         let is_as_long = present.as_ref().is_some_and(|stat| u64::try_from(stat.st_size) == Ok(size));
         if present.is_some() && !is_as_long && !replaces {
@@ -163,10 +161,16 @@ impl<'a> Taking<'a> {
             facts: None,
             turn,
         };
+        turn.takes_up(taking.part.identity().map_err(write)?, taking.part.bytes().map_err(write)?);
         if !is_there {
             taking.reserve()?;
         }
         Ok(taking)
+    }
+
+    /// Whether nobody wants it any more.
+    fn is_ended(&self) -> bool {
+        self.context.is_cancelled() || self.turn.stop.is_cancelled()
     }
 
     /// Errors: there is no room for it.
@@ -174,12 +178,12 @@ impl<'a> Taking<'a> {
         let write = |error| unwritten(self.place, error);
         let had = self.part.bytes().map_err(write)?;
         let (root, _) = place::open(&self.uploads.base_dir, &self.settings.folder, false)?;
+        let now = self.part.touch().map_err(write)?;
         let need = Need {
             size: self.size,
-            part: (self.part.identity().map_err(write)?, had),
             adds: self.present.is_none(),
-            root: &root,
-            now: self.part.touch().map_err(write)?,
+            count: &|is_under_way| census::take(&root, is_under_way, now),
+            is_ended: &|| self.is_ended(),
         };
         self.turn.reserve(self.settings, &need, self.context.clock())?;
         if let Ok(disk) = fstatvfs(&self.folder) {
@@ -195,7 +199,7 @@ impl<'a> Taking<'a> {
 
     /// What is here of the file, with its hash.
     fn prefix(&self) -> Result<Prefix, UploadRefusal> {
-        let is_ended = || self.context.is_cancelled() || self.turn.stop.is_cancelled();
+        let is_ended = || self.is_ended();
         if self.is_there {
             let file: File = self.place.read(&self.folder)?;
             let url = || self.place.url();
@@ -279,10 +283,12 @@ impl<'a> Taking<'a> {
                 (self.had, self.facts) = (offset, Some(facts));
                 if !self.is_there {
                     self.part.cut(offset).map_err(|error| unwritten(place, error))?;
+                    self.turn.has(offset);
                 }
             }
             Arrival::Content { offset, bytes, .. } => {
                 if !self.is_there {
+                    self.turn.has(offset + bytes.len() as u64);
                     self.part.write(&bytes, offset).map_err(|error| unwritten(place, error))?;
                 }
             }

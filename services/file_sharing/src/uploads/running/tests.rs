@@ -1,0 +1,85 @@
+//! Turns and room for them, without files.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
+
+use norfab_service::testing::TestClock;
+use serde_json::json;
+
+use super::*;
+use crate::hidden::Hidden;
+
+/// Far more than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn settings() -> UploadSettings {
+    let uploads = json!({ "folder": "in", "max_total_bytes": 100 });
+    UploadSettings::read(uploads.as_object().expect("an object"), &Hidden::default()).expect("settings")
+}
+
+fn place(name: &str) -> Place {
+    Place::of(&format!("nf://in/{name}"), &settings(), &Hidden::default()).expect("a place")
+}
+
+fn uploader(client: &str, transfer: &str) -> Uploader {
+    let subject = Subject { size: 10, modified: 0 };
+    Uploader { client: Identity::parse(client).expect("a name"), transfer: transfer.to_owned(), subject }
+}
+
+fn turn(board: &Arc<Board>, name: &str) -> Turn {
+    board.turn(&place(name), &uploader(name, name), &TestClock).expect("a turn")
+}
+
+fn full() -> Result<Counted, Errno> {
+    Ok(Counted { census: Census { bytes: 95, entries: 1 }, ..Counted::default() })
+}
+
+#[tokio::test]
+async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_once_for_all() {
+    let board = Arc::new(Board::default());
+    let (begun, begins) = mpsc::channel();
+    let (goes_on, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let counts = AtomicUsize::new(0);
+    let count = |_: &dyn Fn(Key) -> bool| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        begun.send(()).expect("awaited");
+        ended.lock().expect("no panic").recv_timeout(PATIENCE).expect("told to go on");
+        full()
+    };
+    let other = turn(&board, "other");
+    let refused = |number: usize| {
+        let turn = turn(&board, &format!("f{number}"));
+        let need = Need { size: 10, adds: true, count: &count, is_ended: &|| false };
+        let reserved = turn.reserve(&settings(), &need, &TestClock);
+        matches!(reserved, Err(UploadRefusal::NoRoom { left: 5, .. }))
+    };
+    let refused = &refused;
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = (0..8).map(|number| scope.spawn(move || refused(number))).collect();
+        begins.recv_timeout(PATIENCE).expect("somebody counts");
+        // Meanwhile.
+        other.goes_on(&TestClock);
+        drop(turn(&board, "another"));
+        goes_on.send(()).expect("awaited");
+        for waiting in waiting {
+            assert!(waiting.join().expect("no panic"));
+        }
+        assert!(refused(9), "it is believed");
+    });
+    assert_eq!(counts.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_count_that_fails_is_made_again_by_the_next_one_and_one_that_nobody_wants_is_not_waited_for() {
+    let board = Arc::new(Board::default());
+    let turn = turn(&board, "f");
+    let need = |count| Need { size: 10, adds: true, count, is_ended: &|| true };
+    let failed = turn.reserve(&settings(), &need(&|_| Err(Errno::IO)), &TestClock);
+    assert!(matches!(failed, Err(UploadRefusal::Unwritable { errno: Errno::IO, .. })));
+    assert!(board.lock().room.begins_to_count([].into_iter(), TestClock.now()));
+    let uncounted = turn.reserve(&settings(), &need(&|_| full()), &TestClock);
+    assert!(matches!(uncounted, Err(UploadRefusal::Uncounted { .. })));
+    board.lock().room.ends_to_count(None, TestClock.now());
+    turn.reserve(&settings(), &need(&|_| Ok(Counted::default())), &TestClock).expect("there is room");
+}
