@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -47,6 +47,15 @@ pub fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(rustix::fs::openat(CWD, folder, flags, Mode::empty())?)
+}
+
+/// Waits until the names in a folder are on the disk.
+pub fn sync_folder(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    match rustix::fs::fsync(folder) {
+        // Not of every file system: it has no more to offer.
+        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+        synced => synced,
+    }
 }
 
 /// The name of the file beside a target in which it gathers: `.NAME.part`.
@@ -167,11 +176,7 @@ impl Part {
             }
         }
         self.moved = true;
-        match rustix::fs::fsync(folder) {
-            // Not of every file system: it has no more to offer.
-            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(sync_folder(folder)?)
     }
 
     fn dress(&self, facts: Facts) -> io::Result<()> {

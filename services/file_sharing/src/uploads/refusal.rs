@@ -54,14 +54,15 @@ pub(crate) enum UploadRefusal {
     )]
     FileTooLarge { url: String, size: u64, max: u64 },
     #[error(
-        "'{url}' has {size} bytes, and {folder} has room for {left} of {max}, with what others are uploading: remove files there, or \
-         raise uploads.max_total_bytes in the worker's inventory"
+        "'{url}' has {size} bytes, and {folder} has room for {left} of {max}, with what others are uploading: have files removed \
+         there, or uploads.max_total_bytes raised in the worker's inventory"
     )]
     NoRoom { url: String, folder: String, size: u64, left: u64, max: u64 },
     #[error(
-        "{folder} holds {max} files and folders, and may hold no more: remove some, or raise uploads.max_files in the worker's inventory"
+        "'{url}' needs {adds} files and folders, and {folder} holds {found} of {max}, with what others are uploading: have some removed there, \
+         or uploads.max_files raised in the worker's inventory"
     )]
-    TooManyFiles { folder: String, max: u64 },
+    TooManyFiles { url: String, folder: String, found: u64, adds: u64, max: u64 },
     #[error("client {client} is uploading '{url}': wait until that has ended")]
     Busy { url: String, client: Identity },
     #[error("{max} uploads are under way here: wait until one has ended")]

@@ -55,7 +55,7 @@ struct Running {
     part: Option<Key>,
     /// Bytes that it may come to have.
     reserved: u64,
-    /// Files that it adds.
+    /// Files and folders that it adds.
     adds: u64,
 }
 
@@ -144,13 +144,15 @@ impl Board {
     }
 }
 
+/// Counts what is in the folder, but for files of which it is told that they are under way.
+pub(crate) type CountFolder<'a> = dyn Fn(&dyn Fn(Key) -> bool) -> Result<Counted, Errno> + 'a;
+
 /// What an upload needs room for.
 pub(crate) struct Need<'a> {
     pub(crate) size: u64,
-    /// Whether there is no file yet where it goes.
-    pub(crate) adds: bool,
-    /// Counts what is in the folder, but for files of which it is told that they are under way.
-    pub(crate) count: &'a dyn Fn(&dyn Fn(Key) -> bool) -> Result<Counted, Errno>,
+    /// Files and folders that are not there yet.
+    pub(crate) adds: u64,
+    pub(crate) count: &'a CountFolder<'a>,
     /// Whether it is not needed any more.
     pub(crate) is_ended: &'a dyn Fn() -> bool,
 }
@@ -192,7 +194,7 @@ impl Turn {
                 match state.fits(settings, &self.place, need, census) {
                     Ok(()) => {
                         if let Some(running) = state.running.get_mut(&self.place) {
-                            (running.reserved, running.adds) = (need.size, u64::from(need.adds));
+                            (running.reserved, running.adds) = (need.size, need.adds);
                         }
                         return Ok(());
                     }
@@ -220,9 +222,18 @@ impl Turn {
         }
     }
 
-    /// The folder has so many entries more.
-    pub(crate) fn adds(&self, entries: u64) {
-        self.board.lock().room.changes(0, signed(entries));
+    /// Of the folders for which it reserved room all are there now, and it has made some of them.
+    pub(crate) fn made(&self, missing: u64, made: u64) {
+        let mut state = self.board.lock();
+        if let Some(running) = state.running.get_mut(&self.place) {
+            running.adds = running.adds.saturating_sub(missing);
+        }
+        state.room.changes(0, signed(made));
+    }
+
+    /// It has removed so many folders.
+    pub(crate) fn removed(&self, folders: u64) {
+        self.board.lock().room.changes(0, -signed(folders));
     }
 
     /// The file is in its place: it has become one of those that are counted, and may have replaced another one.
@@ -270,8 +281,9 @@ impl State {
             let (url, folder, max) = (place.url(), settings.url(), settings.total_bytes_max);
             return Err(UploadRefusal::NoRoom { url, folder, size: need.size, left, max });
         }
-        if need.adds && entries >= settings.files_max {
-            return Err(UploadRefusal::TooManyFiles { folder: settings.url(), max: settings.files_max });
+        if need.adds > 0 && entries.saturating_add(need.adds) > settings.files_max {
+            let (url, folder, max) = (place.url(), settings.url(), settings.files_max);
+            return Err(UploadRefusal::TooManyFiles { url, folder, found: entries, adds: need.adds, max });
         }
         Ok(())
     }

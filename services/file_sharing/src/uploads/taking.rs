@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use super::place::{self, Place};
+use super::place::{self, Made, Place};
 use super::refusal::UploadRefusal;
 use super::running::{Need, Subject, Turn, Uploader};
 use super::settings::UploadSettings;
@@ -105,15 +105,68 @@ fn take(uploads: &Uploads, context: &TaskContext, input: Input) -> Result<Value,
     taking.keep(sha256, &uploader.client)
 }
 
+/// Folders that were made for an upload. They are removed where they are empty in the end.
+struct Folders<'a> {
+    made: Made,
+    turn: &'a Turn,
+}
+
+impl Drop for Folders<'_> {
+    fn drop(&mut self) {
+        self.turn.removed(self.made.remove());
+    }
+}
+
+/// What an upload needs room for, and where.
+struct Room<'a> {
+    settings: &'a UploadSettings,
+    context: &'a TaskContext,
+    place: &'a Place,
+    turn: &'a Turn,
+    root: OwnedFd,
+    size: u64,
+}
+
+impl Room<'_> {
+    /// Whether nobody wants it any more.
+    fn is_ended(&self) -> bool {
+        self.context.is_cancelled() || self.turn.stop.is_cancelled()
+    }
+
+    /// Reserves room in a folder. `had`: bytes that are there; `adds`: files and folders that come to be there; `now`: seconds since 1970 by
+    /// the clock of the file system, where that is known. Errors: there is none.
+    fn reserve(&self, folder: &OwnedFd, had: u64, adds: u64, now: Option<i64>) -> Result<(), UploadRefusal> {
+        let need = Need {
+            size: self.size,
+            adds,
+            // Without the time nothing is old.
+            count: &|is_under_way| census::take(&self.root, is_under_way, now.unwrap_or_default()),
+            is_ended: &|| self.is_ended(),
+        };
+        self.turn.reserve(self.settings, &need, self.context.clock())?;
+        if let Ok(disk) = fstatvfs(folder) {
+            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            let wanted = self.size.saturating_sub(had);
+            if free < wanted {
+                let detail = format!("{wanted} bytes more are needed, and {free} are free");
+                return Err(UploadRefusal::DiskFull { url: self.place.url(), detail });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One upload under way.
 struct Taking<'a> {
     uploads: &'a Uploads,
-    settings: &'a UploadSettings,
     context: &'a TaskContext,
     place: &'a Place,
     size: u64,
     folder: OwnedFd,
     part: Part,
+    /// Dropped behind its part, which is in them.
+    made: Folders<'a>,
+    room: Room<'a>,
     /// What is in the place already.
     present: Option<Stat>,
     replaces: bool,
@@ -135,25 +188,44 @@ impl<'a> Taking<'a> {
         overwrite: bool,
     ) -> Result<Self, UploadRefusal> {
         let replaces = overwrite && settings.overwrite;
-        let (folder, made) = place.open_folder(&uploads.base_dir, true)?;
-        turn.adds(made);
+        let write = |error| unwritten(place, error);
+        let root = place::root(&uploads.base_dir, settings)?;
+        let opened = place.open_folder(&uploads.base_dir)?;
+        let room = Room { settings, context, place, turn, root, size };
+        let is_new = opened.missing > 0;
+        if is_new {
+            // Folders count as files do, and are made only where they may be.
+            room.reserve(&opened.folder, 0, opened.missing as u64 + 1, None)?;
+        }
+        let missing = opened.missing as u64;
+        let (folder, made) = place.make_folders(opened)?;
+        turn.made(missing, made.len());
+        let made = Folders { made, turn };
         let present = place.present(&folder)?;
         let is_as_long = present.as_ref().is_some_and(|stat| u64::try_from(stat.st_size) == Ok(size));
         if present.is_some() && !is_as_long && !replaces {
             return Err(UploadRefusal::Exists { url: place.url() });
         }
-        let write = |error| unwritten(place, error);
-        let part = Part::open(folder.try_clone().map_err(write)?, place.name()).map_err(write)?;
+        let part = match Part::open(folder.try_clone().map_err(write)?, place.name()) {
+            Ok(part) => part,
+            // Whoever had made its folder has removed it again.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(UploadRefusal::Moved { url: place.url() });
+            }
+            Err(error) => return Err(write(error)),
+        };
         // What an upload before this one left is more likely of this version than what is in its place, unless it can only be that.
         let is_there = is_as_long && (!replaces || part.bytes().map_err(write)? == 0);
+        turn.takes_up(part.identity().map_err(write)?, part.bytes().map_err(write)?);
         let taking = Self {
             uploads,
-            settings,
             context,
             place,
             size,
             folder,
             part,
+            made,
+            room,
             present,
             replaces,
             is_there,
@@ -161,45 +233,23 @@ impl<'a> Taking<'a> {
             facts: None,
             turn,
         };
-        turn.takes_up(taking.part.identity().map_err(write)?, taking.part.bytes().map_err(write)?);
-        if !is_there {
+        if !is_there && !is_new {
             taking.reserve()?;
         }
         Ok(taking)
-    }
-
-    /// Whether nobody wants it any more.
-    fn is_ended(&self) -> bool {
-        self.context.is_cancelled() || self.turn.stop.is_cancelled()
     }
 
     /// Errors: there is no room for it.
     fn reserve(&self) -> Result<(), UploadRefusal> {
         let write = |error| unwritten(self.place, error);
         let had = self.part.bytes().map_err(write)?;
-        let (root, _) = place::open(&self.uploads.base_dir, &self.settings.folder, false)?;
         let now = self.part.touch().map_err(write)?;
-        let need = Need {
-            size: self.size,
-            adds: self.present.is_none(),
-            count: &|is_under_way| census::take(&root, is_under_way, now),
-            is_ended: &|| self.is_ended(),
-        };
-        self.turn.reserve(self.settings, &need, self.context.clock())?;
-        if let Ok(disk) = fstatvfs(&self.folder) {
-            let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-            let wanted = self.size.saturating_sub(had);
-            if free < wanted {
-                let detail = format!("{wanted} bytes more are needed, and {free} are free");
-                return Err(UploadRefusal::DiskFull { url: self.place.url(), detail });
-            }
-        }
-        Ok(())
+        self.room.reserve(&self.folder, had, u64::from(self.present.is_none()), Some(now))
     }
 
     /// What is here of the file, with its hash.
     fn prefix(&self) -> Result<Prefix, UploadRefusal> {
-        let is_ended = || self.is_ended();
+        let is_ended = || self.room.is_ended();
         if self.is_there {
             let file: File = self.place.read(&self.folder)?;
             let url = || self.place.url();
@@ -318,7 +368,9 @@ impl<'a> Taking<'a> {
 
     /// Moves it to its place, where it is not there already.
     fn keep(self, hash: ContentHash, client: &Identity) -> Result<Value, UploadRefusal> {
-        let Self { place, size, part, folder, present, replaces, is_there, had, facts, uploads, turn, .. } = self;
+        let Self {
+            place, size, part, mut made, folder, present, replaces, is_there, had, facts, uploads, turn, ..
+        } = self;
         let url = place.url();
         let mut answer = json!({
             "url": url,
@@ -342,6 +394,7 @@ impl<'a> Taking<'a> {
             _ => unwritten(place, error),
         })?;
         let replaced = present.map(|stat| u64::try_from(stat.st_size).unwrap_or_default());
+        made.made.stay();
         turn.is_kept(size, replaced);
         answer["replaced"] = json!(replaces);
         tracing::info!("client {client} uploaded '{url}', {size} bytes with the SHA-256 {hash}");

@@ -288,7 +288,7 @@ fn of_two_uploads_to_one_place_the_second_waits_and_is_told_who_is_before_it() {
     });
 }
 
-fn job(service: &str, task: &str, worker: &str, kwargs: Value) -> JobSpec {
+pub fn job(service: &str, task: &str, worker: &str, kwargs: Value) -> JobSpec {
     JobSpec {
         target: Target::list([&Identity::parse(worker).expect("a name")]),
         kwargs: kwargs.as_object().cloned().expect("an object"),

@@ -9,7 +9,7 @@ use norfab_protocol::Identity;
 use serde_json::json;
 
 use crate::lab::{Lab, PATIENCE, content, eventually, runtime};
-use crate::upload::{allowed, send, upload};
+use crate::upload::{allowed, job, send, upload};
 
 #[test]
 fn a_worker_that_allows_none_says_how_to_allow_them_and_one_that_does_is_found() {
@@ -286,8 +286,36 @@ fn quotas_count_what_is_there_what_is_not_whole_and_what_is_under_way() {
         eventually("a folder and a file in it", frees).await;
         send(&client, &lab, "f5", "nf://incoming/g").await.expect("the fourth");
         let error = refused("f5", "h").await;
-        assert!(error.contains("nf://incoming/ holds 4 files and folders, and may hold no more"), "{error}");
+        assert!(error.contains("needs 1 files and folders, and nf://incoming/ holds 4 of 4"), "{error}");
         assert_eq!(lab.names("w1/incoming"), ["d", "g", "old"]);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn folders_count_before_they_are_made_and_are_removed_where_no_file_comes_into_them() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        fs::write(lab.path("f"), "content").expect("written");
+        let uploads = json!({ "folder": "incoming", "max_files": 4, "max_file_bytes": 100, "max_total_bytes": 120 });
+        lab.worker_with("w1", json!({ "uploads": uploads })).await;
+        let client = lab.client("c").await;
+        for number in 0..5 {
+            let url = format!("nf://incoming/x{number}/a/b/c/f");
+            let error = send(&client, &lab, "f", &url).await.expect_err("five are too many").to_string();
+            assert!(error.contains("needs 5 files and folders, and nf://incoming/ holds 0 of 4"), "{error}");
+        }
+        assert!(lab.names("w1/incoming").is_empty(), "{:?}", lab.names("w1/incoming"));
+        // It is broken off: nothing of it came.
+        let kwargs = json!({ "url": "nf://incoming/y/a/f", "size": 7 });
+        let mut job = client.submit(job("filesharing", "take_file", "w1", kwargs)).await.expect("taken");
+        eventually("its folders are made", async || lab.path("w1/incoming/y/a").exists()).await;
+        job.cancel("c", None).await.expect("sent");
+        while job.next().await.is_some() {}
+        eventually("they are gone", async || lab.names("w1/incoming").is_empty()).await;
+        send(&client, &lab, "f", "nf://incoming/x/a/b/f").await.expect("four");
+        let error = send(&client, &lab, "f", "nf://incoming/x/a/b/g").await.expect_err("the fifth").to_string();
+        assert!(error.contains("holds 4 of 4"), "{error}");
         client.stop().await;
     });
 }

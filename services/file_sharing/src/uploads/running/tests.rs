@@ -50,7 +50,7 @@ async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_o
     let other = turn(&board, "other");
     let refused = |number: usize| {
         let turn = turn(&board, &format!("f{number}"));
-        let need = Need { size: 10, adds: true, count: &count, is_ended: &|| false };
+        let need = Need { size: 10, adds: 1, count: &count, is_ended: &|| false };
         let reserved = turn.reserve(&settings(), &need, &TestClock);
         matches!(reserved, Err(UploadRefusal::NoRoom { left: 5, .. }))
     };
@@ -74,7 +74,7 @@ async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_o
 async fn a_count_that_fails_is_made_again_by_the_next_one_and_one_that_nobody_wants_is_not_waited_for() {
     let board = Arc::new(Board::default());
     let turn = turn(&board, "f");
-    let need = |count| Need { size: 10, adds: true, count, is_ended: &|| true };
+    let need = |count| Need { size: 10, adds: 1, count, is_ended: &|| true };
     let failed = turn.reserve(&settings(), &need(&|_| Err(Errno::IO)), &TestClock);
     assert!(matches!(failed, Err(UploadRefusal::Unwritable { errno: Errno::IO, .. })));
     assert!(board.lock().room.begins_to_count([].into_iter(), TestClock.now()));
