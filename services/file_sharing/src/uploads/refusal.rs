@@ -6,6 +6,7 @@ use norfab_files::{SinkError, SourceError};
 use norfab_service::{ContentError, Identity, SendError};
 use rustix::io::Errno;
 
+use super::progress::PROGRESS_BYTES_MIN;
 use crate::error::Refusal;
 
 /// Why an upload is not taken, or not to its end.
@@ -67,6 +68,13 @@ pub(crate) enum UploadRefusal {
     Busy { url: String, client: Identity },
     #[error("{max} uploads are under way here: wait until one has ended")]
     TooMany { max: usize },
+    #[error("client {client} has {max} uploads under way here, as many as one may: wait until one has ended")]
+    TooManyOfClient { client: Identity, max: usize },
+    #[error(
+        "'{url}' does not get on: {bytes} bytes came in {seconds} s, and {PROGRESS_BYTES_MIN} are the least; what came is kept, and the next \
+         upload goes on there"
+    )]
+    Standstill { url: String, bytes: u64, seconds: u64 },
     #[error(
         "{folder} was not counted within {waited:?}, and nobody knows whether there is room: wait until the worker's disk has less to do"
     )]
@@ -92,11 +100,18 @@ pub(crate) enum UploadRefusal {
 }
 
 impl UploadRefusal {
+    /// Whether nothing is wrong with it but that others are before it.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::TooMany { .. } | Self::TooManyOfClient { .. })
+    }
+
     /// Whether the same upload may come to its end if it is tried again.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Busy { .. }
             | Self::TooMany { .. }
+            | Self::TooManyOfClient { .. }
+            | Self::Standstill { .. }
             | Self::Uncounted { .. }
             | Self::Superseded { .. }
             | Self::Moved { .. }

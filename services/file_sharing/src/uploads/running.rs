@@ -1,7 +1,7 @@
 //! Uploads that are under way: one for each place, and room for all of them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,19 @@ use super::refusal::UploadRefusal;
 use super::room::{Room, signed};
 use super::settings::UploadSettings;
 
-/// Uploads at once: each holds a window of content, and a thread.
+/// Uploads at once, where the worker runs many jobs: each holds a window of content, and a thread.
 pub const UPLOADS_AT_ONCE_MAX: usize = 16;
+
+/// How many uploads a worker that runs so many jobs at once takes at once: fewer than half, at least one. As many more may wait for
+/// an attempt before them to end, and still there is a place for other jobs.
+pub const fn uploads_at_once(jobs_max: usize) -> usize {
+    let fewer = jobs_max.saturating_sub(1) / 2;
+    match fewer {
+        0 => 1,
+        fewer if fewer > UPLOADS_AT_ONCE_MAX => UPLOADS_AT_ONCE_MAX,
+        fewer => fewer,
+    }
+}
 
 /// An upload of which nothing came for so long may be gone on with by another client that has the same file: its own was killed.
 pub const SILENT_MAX: Duration = Duration::from_secs(3);
@@ -81,8 +92,13 @@ struct State {
 }
 
 /// Uploads that are under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Board {
+    /// Uploads at once, and of one client.
+    all_max: usize,
+    each_max: usize,
+    /// Those that wait for an attempt before them to end: each takes a job's place.
+    waiting: AtomicUsize,
     /// Nobody does anything that takes long while it is locked.
     state: Mutex<State>,
     /// An upload has ended, or a count.
@@ -98,7 +114,30 @@ pub(crate) struct Turn {
     pub(crate) stop: CancellationToken,
 }
 
+/// A place among those that wait.
+struct Wait<'a>(&'a AtomicUsize);
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Board {
+    /// Of a worker that runs so many jobs at once.
+    pub(crate) fn of_jobs(jobs_max: usize) -> Self {
+        let all_max = uploads_at_once(jobs_max);
+        let each_max = (all_max / 2).max(1);
+        Self { all_max, each_max, waiting: AtomicUsize::new(0), state: Mutex::default(), ended: Condvar::new() }
+    }
+
+    /// Errors: as many wait as may.
+    fn wait(&self) -> Result<Wait<'_>, UploadRefusal> {
+        let one_more = |waiting| (waiting < self.all_max).then_some(waiting + 1);
+        let waits = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more);
+        waits.map(|_| Wait(&self.waiting)).map_err(|max| UploadRefusal::TooMany { max })
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Whoever panics leaves numbers that are counted anew.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -114,6 +153,7 @@ impl Board {
     ) -> Result<Turn, UploadRefusal> {
         let mut state = self.lock();
         let until = clock.now() + END_WAIT;
+        let mut wait = None;
         while let Some(running) = state.running.get(place) {
             let now = clock.now();
             let is_silent = now.saturating_duration_since(running.sign.last()) >= SILENT_MAX;
@@ -123,11 +163,19 @@ impl Board {
             if !is_same || left.is_zero() {
                 return Err(UploadRefusal::Busy { url: place.url(), client: running.uploader.client.clone() });
             }
+            if wait.is_none() {
+                wait = Some(self.wait()?);
+            }
             running.stop.cancel();
             state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if state.running.len() >= UPLOADS_AT_ONCE_MAX {
-            return Err(UploadRefusal::TooMany { max: UPLOADS_AT_ONCE_MAX });
+        if state.running.len() >= self.all_max {
+            return Err(UploadRefusal::TooMany { max: self.all_max });
+        }
+        let client = &uploader.client;
+        let of_client = state.running.values().filter(|running| running.uploader.client == *client).count();
+        if of_client >= self.each_max {
+            return Err(UploadRefusal::TooManyOfClient { client: client.clone(), max: self.each_max });
         }
         let stop = CancellationToken::new();
         let sign = Arc::new(Sign { last: Mutex::new(clock.now()), there: AtomicU64::new(0) });

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use super::place::{self, Made, Place};
+use super::progress::Progress;
 use super::refusal::UploadRefusal;
 use super::running::{Need, Subject, Turn, Uploader};
 use super::settings::UploadSettings;
@@ -74,7 +75,8 @@ pub(crate) fn task(uploads: &Arc<Uploads>) -> Task {
 /// A failed result that says whether it is of use to try again.
 fn refused(context: &TaskContext, refusal: &UploadRefusal) -> TaskOutput {
     tracing::info!(job_uuid = %context.job(), "an upload of client {} ended: {refusal}", context.client());
-    TaskOutput::new(json!({ "again": refusal.may_pass(), "busy": matches!(refusal, UploadRefusal::Busy { .. }) }))
+    let busy = matches!(refusal, UploadRefusal::Busy { .. });
+    TaskOutput::new(json!({ "again": refusal.may_pass(), "busy": busy, "full": refusal.is_full() }))
         .failed(refusal.to_string())
 }
 
@@ -271,10 +273,13 @@ impl<'a> Taking<'a> {
         let mut content = self.context.content(room);
         self.say(&json!({ "have_bytes": have_bytes, "have_sha256": have_sha256, "window": window }))?;
         let (mut taken, mut told, mut told_at) = (0, 0, self.context.clock().now());
+        let mut progress = Progress::new(have_bytes, told_at);
         let mut arrived = Vec::new();
         loop {
             let piece = self.next(&mut content)?;
             self.turn.goes_on(self.context.clock());
+            let standstill = |(bytes, seconds)| UploadRefusal::Standstill { url: self.place.url(), bytes, seconds };
+            progress.brought(piece.len(), self.context.clock().now()).map_err(standstill)?;
             taken += piece.len() as u64;
             let outcome = sink.take(piece, &mut arrived);
             for arrival in arrived.drain(..) {

@@ -122,6 +122,24 @@ async fn more_than_may_wait_ends_the_upload_and_takes_no_memory() {
 }
 
 #[tokio::test]
+async fn an_upload_that_only_says_that_it_lives_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = worker(folder.path());
+    let (job, _) = begin(&worker, json!({})).await;
+    tokio::time::pause();
+    for _ in 0..8 {
+        send(&job, |_| {}).ok();
+        tokio::time::advance(Duration::from_secs(20)).await;
+        // Its thread takes it before the next one comes.
+        tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(50))).await.expect("slept");
+    }
+    tokio::time::resume();
+    let result = job.result().await;
+    assert!(result.failed && result.errors[0].contains("0 bytes came in 120 s"), "{:?}", result.errors);
+    assert_eq!(result.value().expect("a value")["again"], true);
+}
+
+#[tokio::test]
 async fn arguments_that_cannot_be_are_refused_before_anything_happens() {
     let folder = tempfile::tempdir().expect("a folder");
     let worker = worker(folder.path());

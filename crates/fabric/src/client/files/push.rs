@@ -57,6 +57,8 @@ pub(super) enum PushEnd {
     Refused(String),
     /// Somebody else uploads there.
     Busy(String),
+    /// Others are before it: as many upload as the worker takes at once.
+    Full(String),
     /// Another one may go on.
     Off(String),
     /// The file cannot be read.
@@ -96,6 +98,8 @@ struct Refusal {
     again: bool,
     #[serde(default)]
     busy: bool,
+    #[serde(default)]
+    full: bool,
 }
 
 /// A file as messages, made by a thread.
@@ -367,6 +371,7 @@ fn result(payload: &[u8]) -> PushEnd {
     match serde_json::from_str(result.result.get()) {
         Ok(Refusal { again: false, .. }) => PushEnd::Refused(reason),
         Ok(Refusal { busy: true, .. }) => PushEnd::Busy(reason),
+        Ok(Refusal { full: true, .. }) => PushEnd::Full(reason),
         // It was cancelled, or its worker began anew.
         Ok(Refusal { .. }) | Err(_) => PushEnd::Off(reason),
     }

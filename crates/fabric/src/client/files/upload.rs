@@ -17,6 +17,9 @@ use crate::queue::QueueError;
 /// How long is waited for another upload of the same URL to end.
 pub const BUSY_MAX: Duration = Duration::from_secs(15);
 
+/// How often is asked whether a worker that takes no more uploads at once takes one more.
+const FULL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What is to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {
@@ -145,10 +148,21 @@ impl ClientHandle {
     /// is right, and it is on the disk. What came before a transfer broke off is not sent again: the worker keeps it, also when
     /// this process ends. A file that is there with the same content is not sent. `progress` is told the bytes so far and the size.
     /// Errors: as [`UploadError`]; no file has appeared then, except where the answer was lost.
+    /// Where the worker takes no more uploads at once, it is asked again until the time is over.
     pub async fn send_file(
         &self,
         upload: &Upload,
+        progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<Uploaded, UploadError> {
+        self.send_file_in_turn(upload, progress, |_| {}).await
+    }
+
+    /// As [`Self::send_file`]. `waits` is told, once, why it waits for others that are before it.
+    pub async fn send_file_in_turn(
+        &self,
+        upload: &Upload,
         mut progress: impl FnMut(u64, u64) + Send,
+        mut waits: impl FnMut(&str) + Send,
     ) -> Result<Uploaded, UploadError> {
         let Upload { path, url, worker, overwrite, timeout } = upload;
         if !url.starts_with("nf://") {
@@ -163,6 +177,7 @@ impl ClientHandle {
         let transfer = super::super::new_job_id().to_string();
         let (mut best, mut fruitless, mut had) = (0, Fruitless::default(), None);
         let mut busy_since: Option<Instant> = None;
+        let mut has_waited = false;
         loop {
             let (file, size) = open(path).await.map_err(unread)?;
             let patience = Patience { deadline, factor: fruitless.factor(), is_replaceable: false };
@@ -184,6 +199,19 @@ impl ClientHandle {
                 PushEnd::Unread(SourceError::Changed) => return Err(UploadError::Changed { path: path.clone() }),
                 PushEnd::Unread(SourceError::Ended) => (false, "the file was not read to its end".to_owned()),
                 PushEnd::Submit(error) => return Err(error.into()),
+                PushEnd::Full(reason) => {
+                    if !std::mem::replace(&mut has_waited, true) {
+                        waits(&format!("worker {worker}: {reason}"));
+                    }
+                    if SystemClock::now() + FULL_INTERVAL >= deadline {
+                        let (url, reason) = (url.clone(), format!("worker {worker}: {reason}"));
+                        return Err(UploadError::TimedOut { url, timeout, reason });
+                    }
+                    // Nothing is wrong with the transfer.
+                    (busy_since, fruitless) = (None, Fruitless::default());
+                    tokio::time::sleep(FULL_INTERVAL).await;
+                    continue;
+                }
                 PushEnd::Busy(reason) => (true, reason),
                 PushEnd::Off(reason) => (false, reason),
             };

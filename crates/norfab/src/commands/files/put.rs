@@ -30,7 +30,12 @@ pub async fn run(global: &Global, words: PutArgs) -> Result<Code, Failure> {
     let progress = Progress::new(global, 1);
     let mut told = progress.file(&name);
     let upload = Upload { path, url, worker, overwrite, timeout };
-    let uploaded = connected.client.send_file(&upload, |bytes, size| told.show(bytes, size)).await;
+    let waits = |reason: &str| {
+        if global.quiet == 0 {
+            printer::remark(&format!("{reason}: this waits for that"));
+        }
+    };
+    let uploaded = connected.client.send_file_in_turn(&upload, |bytes, size| told.show(bytes, size), waits).await;
     connected.client.stop().await;
     drop((told, progress));
     let uploaded = uploaded.map_err(|error| failure(&error))?;

@@ -1,6 +1,5 @@
 //! Turns and room for them, without files.
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
 use norfab_service::testing::TestClock;
@@ -36,7 +35,7 @@ fn full() -> Result<Counted, Errno> {
 
 #[tokio::test]
 async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_once_for_all() {
-    let board = Arc::new(Board::default());
+    let board = Arc::new(Board::of_jobs(100));
     let (begun, begins) = mpsc::channel();
     let (goes_on, ended) = mpsc::channel::<()>();
     let ended = Mutex::new(ended);
@@ -72,7 +71,7 @@ async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_o
 
 #[tokio::test]
 async fn a_count_that_fails_is_made_again_by_the_next_one_and_one_that_nobody_wants_is_not_waited_for() {
-    let board = Arc::new(Board::default());
+    let board = Arc::new(Board::of_jobs(100));
     let turn = turn(&board, "f");
     let need = |count| Need { size: 10, adds: 1, count, is_ended: &|| true };
     let failed = turn.reserve(&settings(), &need(&|_| Err(Errno::IO)), &TestClock);
@@ -82,4 +81,30 @@ async fn a_count_that_fails_is_made_again_by_the_next_one_and_one_that_nobody_wa
     assert!(matches!(uncounted, Err(UploadRefusal::Uncounted { .. })));
     board.lock().room.ends_to_count(None, TestClock.now());
     turn.reserve(&settings(), &need(&|_| Ok(Counted::default())), &TestClock).expect("there is room");
+}
+
+#[tokio::test]
+async fn uploads_leave_places_for_other_jobs_and_no_client_takes_all_of_them() {
+    for (jobs, uploads) in [(1, 1), (2, 1), (4, 1), (5, 2), (6, 2), (7, 3), (33, 16), (512, 16)] {
+        assert_eq!(uploads_at_once(jobs), uploads);
+    }
+    let board = Arc::new(Board::of_jobs(9));
+    let of = |name: &str, client: &str| board.turn(&place(name), &uploader(client, name), &TestClock);
+    let first = of("1", "a").expect("a turn");
+    let _second = of("2", "a").expect("a turn");
+    assert!(matches!(of("3", "a"), Err(UploadRefusal::TooManyOfClient { max: 2, .. })));
+    let (_third, _fourth) = (of("3", "b").expect("a turn"), of("4", "b").expect("a turn"));
+    assert!(matches!(of("5", "c"), Err(UploadRefusal::TooMany { max: 4 })));
+    // Those that wait for an attempt before them take places, too.
+    let waits: Vec<_> = (0..4).map(|_| board.wait().expect("a place")).collect();
+    assert!(matches!(of("1", "a"), Err(UploadRefusal::TooMany { max: 4 })));
+    drop(waits);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| of("1", "a").is_ok());
+        while !first.stop.is_cancelled() {
+            std::thread::yield_now();
+        }
+        drop(first);
+        assert!(next.join().expect("no panic"));
+    });
 }
