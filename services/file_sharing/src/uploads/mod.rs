@@ -13,6 +13,7 @@ mod refusal;
 mod room;
 mod running;
 pub mod settings;
+mod signs;
 mod taking;
 mod terms;
 

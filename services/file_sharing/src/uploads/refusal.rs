@@ -66,6 +66,10 @@ pub(crate) enum UploadRefusal {
     TooManyFiles { url: String, folder: String, found: u64, adds: u64, max: u64 },
     #[error("client {client} is uploading '{url}': wait until that has ended")]
     Busy { url: String, client: Identity },
+    #[error(
+        "'{url}': the attempt before this one has not ended within {waited:?}: the worker's disk still writes what came"
+    )]
+    Slow { url: String, waited: Duration },
     #[error("{max} uploads are under way here: wait until one has ended")]
     TooMany { max: usize },
     #[error("client {client} has {max} uploads under way here, as many as one may: wait until one has ended")]
@@ -93,6 +97,8 @@ pub(crate) enum UploadRefusal {
     Silent { url: String, error: ContentError },
     #[error("'{url}' {error}")]
     Unreadable { url: String, error: SourceError },
+    #[error("'{url}' is not wanted any more, and did not get its name: {why}")]
+    Ended { url: String, why: String },
     #[error(transparent)]
     Send(#[from] SendError),
     #[error("{0}")]
@@ -109,6 +115,7 @@ impl UploadRefusal {
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Busy { .. }
+            | Self::Slow { .. }
             | Self::TooMany { .. }
             | Self::TooManyOfClient { .. }
             | Self::Standstill { .. }
@@ -117,6 +124,7 @@ impl UploadRefusal {
             | Self::Moved { .. }
             | Self::Broken { .. }
             | Self::Silent { .. }
+            | Self::Ended { .. }
             | Self::Unreadable { .. }
             | Self::Send(_) => true,
             Self::Url(_)

@@ -29,8 +29,12 @@ pub const fn uploads_at_once(jobs_max: usize) -> usize {
     }
 }
 
-/// An upload of which nothing came for so long may be gone on with by another client that has the same file: its own was killed.
-pub const SILENT_MAX: Duration = Duration::from_secs(3);
+/// An upload of which nothing came for so long may be gone on with by another client that has the same file: its own was killed. A client
+/// that reads its file says so every 5 s.
+pub const SILENT_MAX: Duration = Duration::from_secs(11);
+
+/// Most transfers that an upload remembers to have taken the place of.
+const DRIVEN_OUT_MAX: usize = 16;
 
 /// How long an upload that is told to end may take: it may be waiting for its disk.
 const END_WAIT: Duration = Duration::from_secs(10);
@@ -63,6 +67,8 @@ struct Running {
     sign: Arc<Sign>,
     /// Tells it to end.
     stop: CancellationToken,
+    /// Transfers of which it has taken the place. They do not take its own, or none would get on.
+    driven_out: Vec<String>,
     part: Option<Key>,
     /// Bytes that it may come to have.
     reserved: u64,
@@ -154,14 +160,26 @@ impl Board {
         let mut state = self.lock();
         let until = clock.now() + END_WAIT;
         let mut wait = None;
+        let mut driven_out = Vec::new();
         while let Some(running) = state.running.get(place) {
             let now = clock.now();
             let is_silent = now.saturating_duration_since(running.sign.last()) >= SILENT_MAX;
-            let is_same = running.uploader.transfer == uploader.transfer
-                || (is_silent && running.uploader.subject == uploader.subject);
+            let is_same = running.uploader.transfer == uploader.transfer;
+            let may_go_on = is_silent
+                && running.uploader.subject == uploader.subject
+                && !running.driven_out.contains(&uploader.transfer);
             let left = until.saturating_duration_since(now);
-            if !is_same || left.is_zero() {
+            if is_same && left.is_zero() {
+                return Err(UploadRefusal::Slow { url: place.url(), waited: END_WAIT });
+            }
+            if !(is_same || may_go_on) || left.is_zero() {
                 return Err(UploadRefusal::Busy { url: place.url(), client: running.uploader.client.clone() });
+            }
+            driven_out.clone_from(&running.driven_out);
+            if !is_same {
+                driven_out.push(running.uploader.transfer.clone());
+                let beyond = driven_out.len().saturating_sub(DRIVEN_OUT_MAX);
+                driven_out.drain(..beyond);
             }
             if wait.is_none() {
                 wait = Some(self.wait()?);
@@ -183,6 +201,7 @@ impl Board {
             uploader: uploader.clone(),
             sign: Arc::clone(&sign),
             stop: stop.clone(),
+            driven_out,
             part: None,
             reserved: 0,
             adds: 0,

@@ -25,6 +25,7 @@ use super::progress::Progress;
 use super::refusal::UploadRefusal;
 use super::running::{Need, Subject, Turn, Uploader};
 use super::settings::UploadSettings;
+use super::signs::Signs;
 use super::{Uploads, census};
 use crate::sending::PATIENCE_SECONDS_DEFAULT;
 
@@ -169,6 +170,7 @@ struct Taking<'a> {
     /// Dropped behind its part, which is in them.
     made: Folders<'a>,
     room: Room<'a>,
+    signs: Arc<Signs>,
     /// What is in the place already.
     present: Option<Stat>,
     replaces: bool,
@@ -228,6 +230,7 @@ impl<'a> Taking<'a> {
             part,
             made,
             room,
+            signs: Arc::new(Signs::start(context)),
             present,
             replaces,
             is_there,
@@ -251,7 +254,11 @@ impl<'a> Taking<'a> {
 
     /// What is here of the file, with its hash.
     fn prefix(&self) -> Result<Prefix, UploadRefusal> {
-        let is_ended = || self.room.is_ended();
+        let is_ended = || {
+            // It is at it, and nobody takes its place meanwhile.
+            self.turn.goes_on(self.context.clock());
+            self.room.is_ended()
+        };
         if self.is_there {
             let file: File = self.place.read(&self.folder)?;
             let url = || self.place.url();
@@ -265,7 +272,7 @@ impl<'a> Taking<'a> {
 
     /// Takes what comes until all is there. The hash of all of it.
     fn content(&mut self, window: u64) -> Result<ContentHash, UploadRefusal> {
-        let prefix = self.prefix()?;
+        let prefix = self.signs.during("reading what is there already", || self.prefix())?;
         let mut sink = Sink::default();
         let (have_bytes, have_sha256) = (prefix.bytes(), prefix.hash().to_string());
         sink.has(0, prefix);
@@ -287,7 +294,8 @@ impl<'a> Taking<'a> {
                     let error = SinkError::Order("one file was to come, and another one did");
                     return Err(UploadRefusal::Broken { url: self.place.url(), error });
                 }
-                if let Some(hash) = self.arrived(arrival)? {
+                let signs = Arc::clone(&self.signs);
+                if let Some(hash) = signs.during("writing what came", || self.arrived(arrival))? {
                     self.say(&json!({ "taken": taken }))?;
                     return Ok(hash);
                 }
@@ -374,7 +382,21 @@ impl<'a> Taking<'a> {
     /// Moves it to its place, where it is not there already.
     fn keep(self, hash: ContentHash, client: &Identity) -> Result<Value, UploadRefusal> {
         let Self {
-            place, size, part, mut made, folder, present, replaces, is_there, had, facts, uploads, turn, ..
+            place,
+            size,
+            part,
+            mut made,
+            room,
+            signs,
+            folder,
+            present,
+            replaces,
+            is_there,
+            had,
+            facts,
+            uploads,
+            turn,
+            ..
         } = self;
         let url = place.url();
         let mut answer = json!({
@@ -388,13 +410,23 @@ impl<'a> Taking<'a> {
         if is_there {
             return Ok(answer);
         }
+        signs.during("bringing it to the disk", || part.sync()).map_err(|error| unwritten(place, error))?;
+        // That may have taken long: nobody waits for it any more, and an upload that was given up must not appear.
+        if turn.stop.is_cancelled() {
+            return Err(UploadRefusal::Superseded { url });
+        }
+        if room.is_ended() {
+            let why = room.context.cancel_reason().map(|reason| reason.to_string()).unwrap_or_default();
+            return Err(UploadRefusal::Ended { url, why });
+        }
         if !place.leads_to(&uploads.base_dir, &folder) {
             return Err(UploadRefusal::Moved { url });
         }
         let facts = facts.map(|facts| Facts { mode: facts.mode & MODE_MAX, ..facts });
         let facts = facts.unwrap_or(Facts { size, modified: 0, mode: 0o644 });
         let replaces = replaces && present.is_some();
-        part.keep_durably(place.name(), facts, replaces).map_err(|error| match error.kind() {
+        let kept = signs.during("giving it its name", || part.keep_durably(place.name(), facts, replaces));
+        kept.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => UploadRefusal::Exists { url: url.clone() },
             _ => unwritten(place, error),
         })?;

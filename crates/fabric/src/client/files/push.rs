@@ -284,6 +284,8 @@ impl ClientHandle {
                     Some(JobUpdate::Finished(outcome)) if outcome.state != JobState::Completed => {
                         return PushEnd::Off(outcome.errors.join("; "));
                     }
+                    // Its disk is at it.
+                    Some(JobUpdate::Event(..)) => last = SystemClock::now(),
                     Some(update) => dispatched |= matches!(update, JobUpdate::Dispatched(_)),
                     None => return PushEnd::Off("the job ended".to_owned()),
                 },

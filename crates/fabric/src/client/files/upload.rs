@@ -14,8 +14,8 @@ use super::stream::Patience;
 use crate::clock::{SystemClock, TIMEOUT_MAX};
 use crate::queue::QueueError;
 
-/// How long is waited for another upload of the same URL to end.
-pub const BUSY_MAX: Duration = Duration::from_secs(15);
+/// How long is waited for another upload of the same URL to end: longer than a worker waits for a client that was killed.
+pub const BUSY_MAX: Duration = Duration::from_secs(35);
 
 /// How often is asked whether a worker that takes no more uploads at once takes one more.
 const FULL_INTERVAL: Duration = Duration::from_secs(1);
@@ -176,7 +176,7 @@ impl ClientHandle {
         let worker = self.taker(url, worker.as_ref(), deadline, timeout).await?;
         let transfer = super::super::new_job_id().to_string();
         let (mut best, mut fruitless, mut had) = (0, Fruitless::default(), None);
-        let mut busy_since: Option<Instant> = None;
+        let mut busy: Option<(Instant, String)> = None;
         let mut has_waited = false;
         loop {
             let (file, size) = open(path).await.map_err(unread)?;
@@ -208,7 +208,7 @@ impl ClientHandle {
                         return Err(UploadError::TimedOut { url, timeout, reason });
                     }
                     // Nothing is wrong with the transfer.
-                    (busy_since, fruitless) = (None, Fruitless::default());
+                    (busy, fruitless) = (None, Fruitless::default());
                     tokio::time::sleep(FULL_INTERVAL).await;
                     continue;
                 }
@@ -223,11 +223,13 @@ impl ClientHandle {
             );
             if now >= deadline {
                 let (sent, url) = (pushed.sent, url.clone());
+                // The last attempt had no time to be told.
+                let reason = busy.filter(|_| pushed.began.is_none()).map_or(reason, |(_, reason)| reason);
                 let reason = format!("{sent} of {size} bytes came to worker {worker}; {reason}");
                 return Err(UploadError::TimedOut { url, timeout, reason });
             }
-            busy_since = if is_busy { busy_since.or(Some(now)) } else { None };
-            if busy_since.is_some_and(|since| now.saturating_duration_since(since) >= BUSY_MAX) {
+            busy = if is_busy { busy.or_else(|| Some((now, reason.clone()))) } else { None };
+            if busy.as_ref().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= BUSY_MAX) {
                 return Err(UploadError::Refused { worker, reason });
             }
             fruitless.ended(pushed.sent > best);

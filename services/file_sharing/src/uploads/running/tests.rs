@@ -108,3 +108,40 @@ async fn uploads_leave_places_for_other_jobs_and_no_client_takes_all_of_them() {
         assert!(next.join().expect("no panic"));
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_was_driven_out_does_not_drive_out_in_turn() {
+    let board = Arc::new(Board::of_jobs(100));
+    let of = |client: &str, transfer: &str| board.turn(&place("f"), &uploader(client, transfer), &TestClock);
+    let drives_out = |old: Turn, client: &str, transfer: &str| {
+        std::thread::scope(|scope| {
+            let runtime = tokio::runtime::Handle::current();
+            let next = scope.spawn(move || {
+                let _guard = runtime.enter();
+                of(client, transfer).expect("a turn")
+            });
+            while !old.stop.is_cancelled() {
+                std::thread::yield_now();
+            }
+            drop(old);
+            next.join().expect("no panic")
+        })
+    };
+    let first = of("a", "a1").expect("a turn");
+    tokio::time::advance(SILENT_MAX - Duration::from_millis(1)).await;
+    assert!(matches!(of("b", "b1"), Err(UploadRefusal::Busy { .. })), "it says every 5 s that it lives");
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let second = drives_out(first, "b", "b1");
+    tokio::time::advance(2 * SILENT_MAX).await;
+    assert!(matches!(of("a", "a1"), Err(UploadRefusal::Busy { .. })));
+    // The same holds for what follows it.
+    let again = drives_out(second, "b", "b1");
+    tokio::time::advance(2 * SILENT_MAX).await;
+    assert!(matches!(of("a", "a1"), Err(UploadRefusal::Busy { .. })));
+    let third = drives_out(again, "c", "c1");
+    tokio::time::advance(2 * SILENT_MAX).await;
+    assert!(matches!(of("a", "a1"), Err(UploadRefusal::Busy { .. })));
+    assert!(matches!(of("b", "b1"), Err(UploadRefusal::Busy { .. })));
+    drop(third);
+    of("a", "a1").expect("nobody is there any more");
+}
