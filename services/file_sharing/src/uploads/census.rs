@@ -88,8 +88,13 @@ fn key(stat: &Stat) -> Key {
     (u64::from(stat.st_dev), u64::from(stat.st_ino))
 }
 
+/// By the later of the time of its content, which a copy has from what it is a copy of and which may be in the future, and that of its
+/// entry, which nobody can set, and which some file systems keep for when it was made.
+#[allow(clippy::useless_conversion, reason = "the types of these fields differ between systems")]
 fn is_old(stat: &Stat, now: i64) -> bool {
-    now.saturating_sub(stat.st_mtime) > PART_SECONDS_MAX
+    let (content, entry) = (i64::from(stat.st_mtime), i64::from(stat.st_ctime));
+    let last = if content > now { entry } else { content.max(entry) };
+    now.saturating_sub(last) > PART_SECONDS_MAX
 }
 
 /// Removes an old part, unless somebody goes on with it at this moment, or has since it was looked at.
@@ -144,11 +149,28 @@ mod tests {
         file(".old.part", PART_SECONDS_MAX + 1);
         file(".young.part", PART_SECONDS_MAX);
         file("old", 10 * PART_SECONDS_MAX);
+        file(".ahead.part", -1_000_000);
         let in_use = file(".in_use.part", PART_SECONDS_MAX + 1);
         flock(&in_use, FlockOperation::LockExclusive).expect("locked");
         let handle = norfab_files::part::open_folder(folder.path()).expect("open");
         assert_eq!(take(&handle, &|_| false, now).expect("counted").census.entries, 3);
         let is_there = |name: &str| folder.path().join(name).exists();
-        assert!(!is_there(".old.part") && is_there(".young.part") && is_there("old") && is_there(".in_use.part"));
+        assert!(
+            !is_there(".old.part")
+                && !is_there(".ahead.part")
+                && is_there(".young.part")
+                && is_there("old")
+                && is_there(".in_use.part")
+        );
+    }
+
+    #[test]
+    fn a_part_with_the_time_of_what_it_is_a_copy_of_is_no_old_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = File::create(folder.path().join(".a.part")).expect("made");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_500_000_000)).expect("changed");
+        let handle = norfab_files::part::open_folder(folder.path()).expect("open");
+        let now = file.metadata().expect("there").ctime();
+        assert_eq!(take(&handle, &|_| false, now).expect("counted").census.entries, 1);
     }
 }

@@ -47,6 +47,15 @@ pub(crate) enum UploadRefusal {
     #[error("'{url}' cannot be written: {error}; what came is kept, and the next upload goes on there")]
     Write { url: String, error: std::io::Error },
     #[error(
+        "'{url}' was not brought to the worker's disk: {error}; what came is thrown away, as nobody knows what of it is there: see to that disk, \
+         and upload it again"
+    )]
+    Unsynced { url: String, error: std::io::Error },
+    #[error(
+        "'{url}' is there, and the worker's disk does not say that it stays: {error}; see to that disk, and upload it again"
+    )]
+    NotSafe { url: String, error: std::io::Error },
+    #[error(
         "'{url}' cannot be written, as the worker's disk has no space for it: {detail}; what came is kept, and the next upload goes on there"
     )]
     DiskFull { url: String, detail: String },
@@ -138,6 +147,8 @@ impl UploadRefusal {
             | Self::Exists { .. }
             | Self::Unwritable { .. }
             | Self::Write { .. }
+            | Self::Unsynced { .. }
+            | Self::NotSafe { .. }
             | Self::DiskFull { .. }
             | Self::FileTooLarge { .. }
             | Self::NoRoom { .. }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use norfab_files::part::sync_folder;
 use norfab_files::record::{CONTENT_FRAME_BYTES, Facts};
 use norfab_files::source::hash_to;
 use norfab_files::{
     Arrival, ContentHash, MESSAGE_BYTES, Part, Prefix, Sink, SinkError, WINDOW_BYTES, WINDOW_BYTES_MAX,
 };
 use norfab_service::{Content, ContentError, Identity, SendError, Task, TaskContext, TaskOutput};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Stat, fstatvfs};
 use rustix::io::Errno;
 use schemars::JsonSchema;
@@ -408,9 +409,21 @@ impl<'a> Taking<'a> {
             "replaced": false,
         });
         if is_there {
-            return Ok(answer);
+            // Whoever brought it here may have been killed before it was on the disk.
+            let synced = signs.during("bringing it to the disk", || {
+                place
+                    .read(&folder)?
+                    .sync_all()
+                    .and_then(|()| Ok(sync_folder(folder.as_fd())?))
+                    .map_err(|error| UploadRefusal::NotSafe { url: url.clone(), error })
+            });
+            return synced.map(|()| answer);
         }
-        signs.during("bringing it to the disk", || part.sync()).map_err(|error| unwritten(place, error))?;
+        let synced = signs.during("bringing it to the disk", || part.sync());
+        synced.map_err(|error| {
+            turn.has(0);
+            UploadRefusal::Unsynced { url: url.clone(), error }
+        })?;
         // That may have taken long: nobody waits for it any more, and an upload that was given up must not appear.
         if turn.stop.is_cancelled() {
             return Err(UploadRefusal::Superseded { url });
@@ -426,13 +439,16 @@ impl<'a> Taking<'a> {
         let facts = facts.unwrap_or(Facts { size, modified: 0, mode: 0o644 });
         let replaces = replaces && present.is_some();
         let kept = signs.during("giving it its name", || part.keep_durably(place.name(), facts, replaces));
-        kept.map_err(|error| match error.kind() {
+        let problem = kept.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => UploadRefusal::Exists { url: url.clone() },
             _ => unwritten(place, error),
         })?;
         let replaced = present.map(|stat| u64::try_from(stat.st_size).unwrap_or_default());
         made.made.stay();
         turn.is_kept(size, replaced);
+        if let Some(error) = problem {
+            return Err(UploadRefusal::NotSafe { url, error });
+        }
         answer["replaced"] = json!(replaces);
         tracing::info!("client {client} uploaded '{url}', {size} bytes with the SHA-256 {hash}");
         Ok(answer)
