@@ -98,6 +98,18 @@ pub enum UploadError {
         /// Why.
         reason: String,
     },
+    /// The worker says that it has the file, and it has another one.
+    #[error(
+        "worker {worker} says that it has '{url}' now, and that is not what was sent: {reason}; see what is there before it is used"
+    )]
+    Differs {
+        /// Which.
+        url: String,
+        /// Who.
+        worker: Identity,
+        /// What is another.
+        reason: String,
+    },
     /// It did not come to its end in time.
     #[error("'{url}' was not uploaded within {timeout} s: {reason}", timeout = .timeout.as_secs_f64())]
     TimedOut {
@@ -141,6 +153,15 @@ pub(super) struct Taken {
     sha256: String,
     was_there: bool,
     replaced: bool,
+}
+
+impl Taken {
+    /// How it differs from what was sent.
+    pub(super) fn differs(&self, size: u64, sha256: &str) -> Option<String> {
+        let Self { size_bytes, sha256: found, .. } = self;
+        (*size_bytes != size || found != sha256)
+            .then(|| format!("it has {size_bytes} bytes with the SHA-256 {found}, and {size} with {sha256} were sent"))
+    }
 }
 
 impl ClientHandle {
@@ -193,6 +214,9 @@ impl ClientHandle {
                     let had = had.unwrap_or_default().min(had_bytes);
                     let (url, bytes) = (url.clone(), size_bytes);
                     return Ok(Uploaded { url, bytes, had, sha256, worker, was_there, replaced });
+                }
+                PushEnd::Differs(reason) => {
+                    return Err(UploadError::Differs { url: url.clone(), worker, reason });
                 }
                 PushEnd::Refused(reason) => return Err(UploadError::Refused { worker, reason }),
                 PushEnd::Unread(SourceError::Read(error)) => return Err(unread(error)),

@@ -22,6 +22,14 @@ pub async fn run(global: &Global, words: PutArgs) -> Result<Code, Failure> {
             .hint("write the path of a file, and the name that it gets behind nf://")
     })?;
     if url.ends_with('/') {
+        // Workers take it for a slash.
+        if name.contains('\\') {
+            return Err(Failure::usage(format!(
+                "'{}' has a backslash in its name, which would make a folder",
+                path.display()
+            ))
+            .hint("write the name that it gets behind nf://"));
+        }
         url.push_str(&name);
     }
     let worker = workers.map(|name| Identity::parse(&name)).transpose();
@@ -78,6 +86,7 @@ fn failure(error: &UploadError) -> Failure {
         UploadError::Read { .. } => Failure::configuration(error),
         UploadError::NobodyTakes { .. }
         | UploadError::Changed { .. }
+        | UploadError::Differs { .. }
         | UploadError::Refused { .. }
         | UploadError::Submit(_)
         | UploadError::Queue(_)
