@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::refusal::UploadRefusal;
 use super::settings::UploadSettings;
 use crate::error::Refusal;
+use crate::folder::may_be_short_form;
 use crate::hidden::Hidden;
 use crate::url::SharedPath;
 
@@ -26,7 +27,7 @@ const NAME_BYTES_MAX: usize = 255;
 const SWAPS_MAX: usize = 16;
 
 /// Names that Windows takes for devices, whatever follows them behind a dot.
-const DEVICES: [&str; 4] = ["con", "prn", "aux", "nul"];
+const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
 /// Where a file goes, below the shared folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,9 +41,11 @@ pub(crate) fn is_fit(name: &str, hidden: &Hidden) -> bool {
     let base = name.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
     let numbered = |device: &str| {
         let number = base.strip_prefix(device);
-        number.is_some_and(|number| number.len() == 1 && number.bytes().all(|digit| digit.is_ascii_digit()))
+        number.is_some_and(|number| {
+            matches!(number, "\u{b9}" | "\u{b2}" | "\u{b3}") || matches!(number.as_bytes(), [b'0'..=b'9'])
+        })
     };
-    let is_drive = matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic()) && name.len() == 2;
+    let is_drive = matches!(name.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
     !(name.is_empty()
         || name.len() > NAME_BYTES_MAX
         || name.ends_with(['.', ' '])
@@ -53,6 +56,8 @@ pub(crate) fn is_fit(name: &str, hidden: &Hidden) -> bool {
         || numbered("com")
         || numbered("lpt")
         || is_part_name(name.as_bytes())
+        // It may be another name of what is hidden or there: nobody asks the file system, which may know it under both.
+        || may_be_short_form(name.as_bytes())
         || hidden.is(name.as_bytes()))
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Uploader {
 #[derive(Debug)]
 struct Running {
     uploader: Uploader,
+    /// Those that began earlier have smaller ones.
+    number: u64,
     sign: Arc<Sign>,
     /// Tells it to end.
     stop: CancellationToken,
@@ -94,6 +96,8 @@ impl Sign {
 #[derive(Debug, Default)]
 struct State {
     running: HashMap<Place, Running>,
+    /// How many have begun so far.
+    begun: u64,
     room: Room,
 }
 
@@ -197,8 +201,10 @@ impl Board {
         }
         let stop = CancellationToken::new();
         let sign = Arc::new(Sign { last: Mutex::new(clock.now()), there: AtomicU64::new(0) });
+        state.begun += 1;
         let running = Running {
             uploader: uploader.clone(),
+            number: state.begun,
             sign: Arc::clone(&sign),
             stop: stop.clone(),
             driven_out,
@@ -269,7 +275,7 @@ impl Turn {
                     Err(_) => {}
                 }
             }
-            let State { running, room } = &mut *state;
+            let State { running, room, .. } = &mut *state;
             if room.begins_to_count(running.values().filter_map(|running| running.part), now) {
                 drop(state);
                 let mut count = Count { board: &self.board, counted: None, now };
@@ -287,6 +293,15 @@ impl Turn {
             // Its result is as good as one of our own.
             state = self.board.ended.wait_timeout(state, COUNT_LOOK).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Bytes that uploads which began before this one have room for and that are not there yet.
+    pub(crate) fn others_lack(&self) -> u64 {
+        let state = self.board.lock();
+        let number = state.running.get(&self.place).map_or(u64::MAX, |running| running.number);
+        let others = state.running.values().filter(|running| running.number < number);
+        let lacks = |running: &Running| running.reserved.saturating_sub(running.sign.there.load(Ordering::SeqCst));
+        others.map(lacks).fold(0, u64::saturating_add)
     }
 
     /// Of the folders for which it reserved room all are there now, and it has made some of them.

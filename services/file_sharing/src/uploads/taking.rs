@@ -42,6 +42,9 @@ const TOLD_BYTES: u64 = 2 * MESSAGE_BYTES as u64;
 /// How long it is told nothing on a slow line, on which it would take us for gone.
 const TOLD_INTERVAL: Duration = Duration::from_millis(500);
 
+/// What uploads leave free on the disk, or a hundredth of it where that is less: databases and other files are there, too.
+const DISK_KEPT_BYTES: u64 = 64 << 20;
+
 /// Longest text that names a transfer.
 const TRANSFER_BYTES_MAX: usize = 64;
 
@@ -150,14 +153,23 @@ impl Room<'_> {
         self.turn.reserve(self.settings, &need, self.context.clock())?;
         if let Ok(disk) = fstatvfs(folder) {
             let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+            let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
             let wanted = self.size.saturating_sub(had);
-            if free < wanted {
-                let detail = format!("{wanted} bytes more are needed, and {free} are free");
+            if let Some(detail) = lacking(wanted, free, self.turn.others_lack(), whole) {
                 return Err(UploadRefusal::DiskFull { url: self.place.url(), detail });
             }
         }
         Ok(())
     }
+}
+
+/// What a disk has too little of for so many bytes. `None`: there is room.
+fn lacking(wanted: u64, free: u64, others: u64, whole: u64) -> Option<String> {
+    let kept = DISK_KEPT_BYTES.min(whole / 100);
+    let is_there = wanted == 0 || free >= wanted.saturating_add(others).saturating_add(kept);
+    (!is_there).then(|| {
+        format!("{wanted} bytes more are needed, and {free} are free, of which other uploads need {others}, and {kept} are kept free")
+    })
 }
 
 /// One upload under way.
@@ -274,7 +286,7 @@ impl<'a> Taking<'a> {
     /// Takes what comes until all is there. The hash of all of it.
     fn content(&mut self, window: u64) -> Result<ContentHash, UploadRefusal> {
         let prefix = self.signs.during("reading what is there already", || self.prefix())?;
-        let mut sink = Sink::default();
+        let mut sink = Sink::of_one();
         let (have_bytes, have_sha256) = (prefix.bytes(), prefix.hash().to_string());
         sink.has(0, prefix);
         let room = usize::try_from(window).unwrap_or(usize::MAX).saturating_add(BEYOND_WINDOW_BYTES);
@@ -385,8 +397,9 @@ impl<'a> Taking<'a> {
         let Self {
             place,
             size,
-            part,
+            // Dropped the other way round: the part before the folders that it is in.
             mut made,
+            part,
             room,
             signs,
             folder,
@@ -477,6 +490,16 @@ fn unwritten(place: &Place, error: io::Error) -> UploadRefusal {
 mod tests {
     use super::*;
     use crate::hidden::Hidden;
+
+    #[test]
+    fn a_disk_is_full_before_nothing_is_left_of_it() {
+        let gib = 1 << 30;
+        assert_eq!(lacking(100, 1000 + (64 << 20), 900, 100 * gib), None);
+        assert!(lacking(101, 1000 + (64 << 20), 900, 100 * gib).is_some());
+        assert_eq!(lacking(100, 110, 0, 1000), None, "a small one");
+        assert!(lacking(100, 109, 0, 1000).is_some());
+        assert_eq!(lacking(0, 0, 0, 1000), None, "all of it is there");
+    }
 
     #[test]
     fn a_full_disk_is_named_and_nothing_to_try_again_at_once() {

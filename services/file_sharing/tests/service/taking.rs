@@ -89,6 +89,15 @@ async fn what_no_client_of_ours_sends_ends_the_upload_with_the_reason() {
             "their SHA-256 is another",
             true,
         ),
+        (
+            Box::new(|message| {
+                for _ in 0..65 {
+                    record::write_failed(message, 0, 0, "");
+                }
+            }),
+            "more records than one message may have at byte 1088",
+            true,
+        ),
         (Box::new(|message| record::write_failed(message, 0, 0, "no more")), "does not come: no more", false),
     ];
     for (write, expected, again) in cases {

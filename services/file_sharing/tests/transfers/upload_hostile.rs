@@ -24,7 +24,12 @@ fn a_worker_that_allows_none_says_how_to_allow_them_and_one_that_does_is_found()
             "nobody takes 'nf://incoming/f': worker w1 takes no uploads: to allow them, write the folder for them into its inventory, as \
              in 'uploads: {folder: incoming}'"
         );
-        lab.worker_with("w2", allowed()).await;
+        let second = lab.worker_with("w2", allowed()).await;
+        // The one that would take it says nothing for a while.
+        second.is_dead.store(true, Ordering::SeqCst);
+        let error = send(&client, &lab, "f", "nf://incoming/f").await.expect_err("refused").to_string();
+        assert!(error.ends_with("'uploads: {folder: incoming}'; worker w2 has not answered"), "{error}");
+        second.is_dead.store(false, Ordering::SeqCst);
         let uploaded = send(&client, &lab, "f", "nf://incoming/f").await.expect("it is sent");
         assert_eq!(uploaded.worker.as_str(), "w2");
         lab.worker_with("w3", allowed()).await;
@@ -99,6 +104,10 @@ fn hostile_urls_are_refused_and_nothing_is_written() {
             "nf://incoming/C:/f",
             "nf://incoming/c:",
             "nf://C:/f",
+            "nf://incoming/C:evil",
+            "nf://incoming/GIT~1/hooks/f",
+            "nf://incoming/com\u{b9}.log",
+            "nf://incoming/CONIN$",
             "nf://incoming/con",
             "nf://incoming/NUL",
             "nf://incoming/aux.txt",

@@ -145,3 +145,16 @@ async fn whoever_was_driven_out_does_not_drive_out_in_turn() {
     drop(third);
     of("a", "a1").expect("nobody is there any more");
 }
+
+#[tokio::test]
+async fn what_uploads_that_began_earlier_still_lack_is_not_free() {
+    let board = Arc::new(Board::of_jobs(100));
+    let (first, second, third) = (turn(&board, "1"), turn(&board, "2"), turn(&board, "3"));
+    for (number, turn) in [&first, &second, &third].into_iter().enumerate() {
+        turn.takes_up((1, number as u64), 0);
+        let need = Need { size: 20, adds: 1, count: &|_| Ok(Counted::default()), is_ended: &|| false };
+        turn.reserve(&settings(), &need, &TestClock).expect("there is room");
+    }
+    first.has(5);
+    assert_eq!([first.others_lack(), second.others_lack(), third.others_lack()], [0, 15, 35]);
+}
