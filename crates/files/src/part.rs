@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -23,6 +23,9 @@ pub const PART_END: &str = ".part";
 
 /// The longest name that file systems take.
 const NAME_BYTES_MAX: usize = 255;
+
+/// Digits of the hash of a name in that of its part, where that is cut.
+const CUT_HASH_DIGITS: usize = 16;
 
 /// How many files that are not whole one target has at most: one that can be continued, and others for those who fetch it at the
 /// same time.
@@ -49,10 +52,26 @@ pub fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, folder, flags, Mode::empty())?)
 }
 
-/// The name of the file beside a target in which it gathers: `.NAME.part`.
+/// Waits until the names in a folder are on the disk.
+pub fn sync_folder(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    match rustix::fs::fsync(folder) {
+        // Not of every file system: it has no more to offer.
+        Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
+        synced => synced,
+    }
+}
+
+/// The name of the file beside a target in which it gathers: `.NAME.part`. A name that is too long for that is cut, with some of its hash
+/// instead: others may begin like it.
 pub fn part_name(name: &OsStr, number: usize) -> OsString {
-    let end = if number == 0 { PART_END.to_owned() } else { format!(".{number}{PART_END}") };
-    let kept = name.len().min(NAME_BYTES_MAX - 1 - end.len());
+    let mut end = if number == 0 { PART_END.to_owned() } else { format!(".{number}{PART_END}") };
+    let mut kept = name.len();
+    if kept > NAME_BYTES_MAX - 1 - end.len() {
+        let mut prefix = Prefix::default();
+        prefix.update(name.as_bytes());
+        end.insert_str(0, &format!("~{}", &prefix.hash().to_string()[..CUT_HASH_DIGITS]));
+        kept = NAME_BYTES_MAX - 1 - end.len();
+    }
     let mut part = vec![b'.'];
     part.extend_from_slice(&name.as_bytes()[..kept]);
     part.extend_from_slice(end.as_bytes());
@@ -68,25 +87,43 @@ impl Part {
     /// The one of a target in an open folder: that of a transfer before this one, a new one where there is none, another one where it is
     /// in use. Errors: it cannot be made.
     pub fn open(folder: OwnedFd, target: &OsStr) -> io::Result<Self> {
-        // A link or a pipe of that name must lead nowhere and keep nobody waiting.
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Self::open_of(folder, target, rustix::process::geteuid().as_raw())
+    }
+
+    /// As [`Self::open`], for a user.
+    fn open_of(folder: OwnedFd, target: &OsStr, user: u32) -> io::Result<Self> {
+        let mut under_way = 0;
         for number in 0..AT_ONCE_MAX {
             let name = part_name(target, number);
-            let file = match rustix::fs::openat(&folder, &name, flags, Mode::from_raw_mode(0o600)) {
-                Ok(file) => file,
-                Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR) => continue,
-                Err(errno) => return Err(errno.into()),
-            };
+            let Some((file, is_new)) = open_or_make(&folder, &name)? else { continue };
             let stat = rustix::fs::fstat(&file)?;
+            let forget = || {
+                if is_new {
+                    // It is empty.
+                    rustix::fs::unlinkat(&folder, &name, AtFlags::empty()).ok();
+                }
+            };
             // One of somebody else would be his when it is whole, and he could change it.
-            let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
+            let is_ours = stat.st_uid == user;
+            if is_new && !is_ours {
+                forget();
+                let text = "files that are made in this folder belong to another user than the one who makes them: use a folder of a file \
+                            system that keeps owners (no squashed NFS export, no uid= of a mount)";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
             if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 || !is_ours {
                 continue;
             }
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => continue,
-                Err(errno) => return Err(errno.into()),
+                Err(Errno::WOULDBLOCK) => {
+                    under_way += 1;
+                    continue;
+                }
+                Err(errno) => {
+                    forget();
+                    return Err(errno.into());
+                }
             }
             // Whoever had it locked may have moved it to its place meanwhile.
             let is_there = rustix::fs::statat(&folder, &name, AtFlags::SYMLINK_NOFOLLOW)
@@ -96,7 +133,12 @@ impl Part {
             }
             return Ok(Self { folder, name, file: File::from(file), moved: false });
         }
-        Err(io::Error::other(format!("{AT_ONCE_MAX} transfers to it are under way already")))
+        let first = part_name(target, 0);
+        let first = first.to_string_lossy();
+        Err(io::Error::other(match under_way {
+            AT_ONCE_MAX => format!("{AT_ONCE_MAX} transfers to it are under way already"),
+            _ => format!("no part of it can be written: remove {first:?} and those with a number that are beside it"),
+        }))
     }
 
     /// Its name in its folder.
@@ -134,9 +176,18 @@ impl Part {
         Ok(())
     }
 
-    /// Waits until it is on the disk.
+    /// Waits until it is on the disk. Errors: it is not, and nothing is left of it.
     pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.synced(self.file.sync_data())
+    }
+
+    /// A system tells only once that it could not write what is in its memory, and then may take it for written: nobody knows what of it is
+    /// on the disk.
+    fn synced(&self, synced: io::Result<()>) -> io::Result<()> {
+        synced.inspect_err(|_| {
+            // Where that is not possible either, the hash of what is there tells.
+            self.cut(0).ok();
+        })
     }
 
     /// Gives it the permissions and the time of what it is a copy of, and moves it to its place, where it takes the place of a file of that
@@ -149,29 +200,40 @@ impl Part {
     }
 
     /// As [`Self::keep`], and it is on the disk, under its name, when this returns. `replaces`: whether it may take the place of a file
-    /// of that name. Errors: as there; something is in its place that it may not replace ([`io::ErrorKind::AlreadyExists`]).
-    pub fn keep_durably(mut self, target: &OsStr, facts: Facts, replaces: bool) -> io::Result<()> {
-        self.dress(facts)?;
-        self.file.sync_all()?;
+    /// of that name. `Some`: it is in its place, and nobody knows whether it stays there. Errors: as there; something is in its place that
+    /// it may not replace ([`io::ErrorKind::AlreadyExists`]); it cannot be brought to the disk, as with [`Self::sync`].
+    pub fn keep_durably(mut self, target: &OsStr, facts: Facts, replaces: bool) -> io::Result<Option<io::Error>> {
+        // While that takes, it is as old as what came last, and not as what it is a copy of.
+        self.sync()?;
+        let dressed = self.dress(facts).and_then(|()| self.synced(self.file.sync_all()));
+        let renamed = dressed.and_then(|()| self.rename(target, replaces));
+        let problem = renamed.inspect_err(|_| self.undress())?;
+        self.moved = true;
+        Ok(problem.or_else(|| sync_folder(self.folder.as_fd()).err().map(io::Error::from)))
+    }
+
+    /// `Some`: it has its name, and its old one, too.
+    fn rename(&self, target: &OsStr, replaces: bool) -> io::Result<Option<io::Error>> {
         let folder = self.folder.as_fd();
         if replaces {
             rustix::fs::renameat(folder, &self.name, folder, target)?;
-        } else {
-            match rustix::fs::renameat_with(folder, &self.name, folder, target, RenameFlags::NOREPLACE) {
-                // A file system that knows no such renaming: a second name is not taken where there is one, either.
-                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
-                    rustix::fs::linkat(folder, &self.name, folder, target, AtFlags::empty())?;
-                    rustix::fs::unlinkat(folder, &self.name, AtFlags::empty())?;
-                }
-                renamed => renamed?,
+            return Ok(None);
+        }
+        match rustix::fs::renameat_with(folder, &self.name, folder, target, RenameFlags::NOREPLACE) {
+            // A file system that knows no such renaming: a second name is not taken where there is one, either.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                rustix::fs::linkat(folder, &self.name, folder, target, AtFlags::empty())?;
+                Ok(rustix::fs::unlinkat(folder, &self.name, AtFlags::empty()).err().map(io::Error::from))
             }
+            renamed => Ok(renamed.map(|()| None)?),
         }
-        self.moved = true;
-        match rustix::fs::fsync(folder) {
-            // Not of every file system: it has no more to offer.
-            Ok(()) | Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+    }
+
+    /// It is what it was: nobody else's to read, and as old as it is.
+    fn undress(&self) {
+        // Where that is not possible, it is thrown away sooner.
+        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(0o600)).ok();
+        self.touch().ok();
     }
 
     fn dress(&self, facts: Facts) -> io::Result<()> {
@@ -200,6 +262,36 @@ impl Part {
         self.moved = true;
         Ok(rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())?)
     }
+}
+
+/// How often a part is opened anew that others make and move meanwhile.
+const OPENINGS_MAX: usize = 8;
+
+/// A file of this name, and whether it was made. `None`: there is something else, or it is not to be written.
+fn open_or_make(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<(OwnedFd, bool)>> {
+    // A link or a pipe of that name must lead nowhere and keep nobody waiting, and a device is not even opened.
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    for _ in 0..OPENINGS_MAX {
+        let makes = flags | OFlags::CREATE | OFlags::EXCL;
+        match rustix::fs::openat(folder, name, makes, Mode::from_raw_mode(0o600)) {
+            Ok(file) => return Ok(Some((file, true))),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {}
+            Ok(_) => return Ok(None),
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno.into()),
+        }
+        match rustix::fs::openat(folder, name, flags, Mode::empty()) {
+            Ok(file) => return Ok(Some((file, false))),
+            Err(Errno::NOENT) => {}
+            Err(Errno::LOOP | Errno::NXIO | Errno::ISDIR | Errno::ACCESS | Errno::PERM) => return Ok(None),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for Part {
@@ -310,10 +402,13 @@ mod tests {
             let part = open(folder.path(), "a");
             part.write(if replaces { b"new" } else { b"old" }, 0).expect("written");
             match part.keep_durably(target, FACTS, replaces) {
-                Ok(()) => assert!(kept),
+                Ok(problem) => assert!(kept && problem.is_none(), "{problem:?}"),
                 Err(error) => {
                     assert!(!kept && error.kind() == io::ErrorKind::AlreadyExists, "{error}");
                     assert_eq!(names(folder.path()), [".a.part", "a"]);
+                    let part = fs::metadata(folder.path().join(".a.part")).expect("there");
+                    assert_eq!(part.mode() & 0o777, 0o600, "it is nobody else's to read");
+                    assert!(part.mtime() > FACTS.modified, "and not as old as what it is a copy of");
                 }
             }
         }
@@ -351,5 +446,41 @@ mod tests {
         part.write(b"abc", 0).expect("written");
         part.keep(OsStr::new(&name), FACTS).expect("kept");
         assert_eq!(names(folder.path()), [name]);
+    }
+
+    #[test]
+    fn names_that_differ_only_behind_what_fits_have_parts_of_their_own() {
+        let long = |end: char| OsString::from(format!("{}{end}", "n".repeat(254)));
+        for number in [0, 7] {
+            let (one, other) = (part_name(&long('1'), number), part_name(&long('2'), number));
+            assert!(one != other && one.len() == 255 && is_part_name(one.as_bytes()), "{one:?}");
+        }
+        assert_eq!(part_name(&OsString::from("n".repeat(249)), 0).len(), 255, "it is not cut where it fits");
+    }
+
+    #[test]
+    fn nothing_is_gone_on_with_of_which_nobody_knows_whether_it_is_on_the_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let part = open(folder.path(), "a");
+        part.write(b"abc", 0).expect("written");
+        part.sync().expect("it is on the disk");
+        assert_eq!(part.bytes().expect("read"), 3);
+        part.synced(Err(Errno::IO.into())).expect_err("told");
+        assert_eq!(part.bytes().expect("read"), 0);
+    }
+
+    #[test]
+    fn where_files_belong_to_somebody_else_one_attempt_says_so_and_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let somebody = rustix::process::geteuid().as_raw() + 1;
+        let handle = || open_folder(folder.path()).expect("a folder");
+        let error = Part::open_of(handle(), OsStr::new("a"), somebody).expect_err("refused");
+        assert!(error.to_string().contains("belong to another user"), "{error}");
+        assert_eq!(names(folder.path()), Vec::<String>::new());
+        for number in 0..AT_ONCE_MAX {
+            fs::write(folder.path().join(part_name(OsStr::new("a"), number)), "theirs").expect("written");
+        }
+        let error = Part::open_of(handle(), OsStr::new("a"), somebody).expect_err("refused").to_string();
+        assert!(error.contains("remove \".a.part\""), "{error}");
     }
 }

@@ -88,12 +88,20 @@ const LAST: u8 = 3;
 const FAILED: u8 = 4;
 
 /// Reads a message. Contents are slices of it.
-pub fn read(mut message: Bytes) -> Result<Vec<Record>, NoRecord> {
+pub fn read(message: Bytes) -> Result<Vec<Record>, NoRecord> {
+    read_at_most(message, usize::MAX)
+}
+
+/// As [`read`], a message of at most so many records: small ones take several times the memory of the message that they come in.
+pub fn read_at_most(mut message: Bytes, records_max: usize) -> Result<Vec<Record>, NoRecord> {
     let whole = message.len();
     let mut records = Vec::new();
     while !message.is_empty() {
         let at = whole - message.len();
         let wrong = |problem| NoRecord { problem, at };
+        if records.len() >= records_max {
+            return Err(wrong("more records than one message may have"));
+        }
         if message.len() < HEAD_BYTES {
             return Err(wrong("half a record"));
         }
@@ -190,7 +198,8 @@ mod tests {
     #[test]
     fn records_are_read_as_they_are_written() {
         let (message, expected) = records();
-        assert_eq!(read(message), Ok(expected));
+        assert_eq!(read_at_most(message.clone(), expected.len()), Ok(expected.clone()));
+        assert!(read_at_most(message, expected.len() - 1).is_err());
         assert_eq!(read(Bytes::new()), Ok(Vec::new()));
     }
 

@@ -79,13 +79,31 @@ struct Current {
 }
 
 /// Checks one transfer of one file or many, one behind the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Sink {
     had: HashMap<u32, Prefix>,
     current: Option<Current>,
+    records_max: usize,
+}
+
+/// Records of a message: more than there are in one of many empty files.
+const RECORDS_MAX: usize = 64 << 10;
+
+/// Records of a message of one file: it begins, some of it, the last of it, and some to spare.
+const RECORDS_OF_ONE_MAX: usize = 64;
+
+impl Default for Sink {
+    fn default() -> Self {
+        Self { had: HashMap::new(), current: None, records_max: RECORDS_MAX }
+    }
 }
 
 impl Sink {
+    /// One for a single file, whose messages have few records.
+    pub fn of_one() -> Self {
+        Self { records_max: RECORDS_OF_ONE_MAX, ..Self::default() }
+    }
+
     /// The receiver has the beginning of a file.
     pub fn has(&mut self, file: u32, prefix: Prefix) {
         self.had.insert(file, prefix);
@@ -98,7 +116,7 @@ impl Sink {
 
     /// Takes a message. What is right in it before an error stands in `arrived`, too.
     pub fn take(&mut self, message: Bytes, arrived: &mut Vec<Arrival>) -> Result<(), SinkError> {
-        for record in record::read(message)? {
+        for record in record::read_at_most(message, self.records_max)? {
             arrived.extend(self.record(record)?);
         }
         Ok(())

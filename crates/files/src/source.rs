@@ -95,6 +95,11 @@ impl Source {
         self.ended
     }
 
+    /// The hash of the file up to where it is.
+    pub fn hash(&self) -> ContentHash {
+        self.prefix.hash()
+    }
+
     /// Where in the file it is.
     pub fn offset(&self) -> u64 {
         self.prefix.bytes()

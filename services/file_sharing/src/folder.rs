@@ -242,7 +242,7 @@ impl Folder {
 const SHORT_FORM_BYTES_MAX: usize = 12;
 
 /// Whether a name may be one that some file systems have beside the one by which a file is known: `GIT~1` is `.git`, too.
-fn may_be_short_form(name: &[u8]) -> bool {
+pub(crate) fn may_be_short_form(name: &[u8]) -> bool {
     let tilde = name.iter().position(|byte| *byte == b'~');
     name.len() <= SHORT_FORM_BYTES_MAX
         && tilde.and_then(|at| name.get(at + 1)).is_some_and(|byte| byte.is_ascii_alphanumeric())

@@ -6,6 +6,7 @@
 //! a blank behind it. All of these names are hidden where one of them is.
 
 use glob::Pattern;
+use norfab_files::part::is_part_name;
 
 /// NorFab's own data: databases, logs, fetched files and keys.
 const RUNTIME_FOLDER: &str = "__norfab__";
@@ -38,7 +39,8 @@ impl Hidden {
             return false;
         }
         let folded = fold(&String::from_utf8_lossy(name));
-        if is_never_served_folded(&folded) {
+        // A file that is not whole is nobody's yet, whatever is listed.
+        if is_never_served_folded(&folded) || is_part_name(folded.as_bytes()) {
             return true;
         }
         folded.starts_with('.')
@@ -110,7 +112,8 @@ mod tests {
             "b.\u{212a}ey_secret",
         ];
         let environments = [".env", ".env.local", ".envrc", ".ENV"];
-        for name in hidden.into_iter().chain(environments) {
+        let parts = [".a.part", ".A.PART", ".a.1.part", ".a.part."];
+        for name in hidden.into_iter().chain(environments).chain(parts) {
             assert!(Hidden::but(vec![Pattern::new("*").expect("a pattern")]).is(name.as_bytes()), "{name}");
         }
     }

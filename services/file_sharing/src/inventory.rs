@@ -7,6 +7,7 @@
 //! | `dotfiles` | names beginning with a dot that are served, as patterns such as `.gitignore` or `.git*` | none |
 //! | `trusted_repositories` | folders in which repositories of other users of the host are read, relative to NorFab's own | none |
 //! | `remotes` | git repositories whose files appear in the folder, a list of objects | none |
+//! | `max_concurrent_jobs` | jobs that the worker runs at once; uploads leave half of their places free | 5 |
 //! | `uploads` | where clients may upload files, and how much: see [`settings`](crate::uploads::settings) | nowhere |
 
 use std::fs;
@@ -25,6 +26,9 @@ use crate::uploads::settings::UploadSettings;
 /// The name of the service where the inventory names none.
 pub const DEFAULT_SERVICE: &str = "filesharing";
 
+/// Jobs that a worker runs at once where its inventory does not say.
+const JOBS_DEFAULT: usize = 5;
+
 /// What the service is made from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -36,6 +40,8 @@ pub struct Settings {
     pub dotfiles: Vec<Pattern>,
     /// Where clients may upload files, and how much.
     pub uploads: Option<UploadSettings>,
+    /// Jobs that the worker runs at once.
+    pub jobs_max: usize,
     /// Where repositories of other users of the host are read.
     pub trusted_repositories: Vec<PathBuf>,
     /// Git repositories.
@@ -83,6 +89,9 @@ impl Settings {
             let found = Value::String(uploads.folder.join("/"));
             return Err(wrong("uploads.folder", "a folder apart from those of git remotes", &found));
         }
+        // The worker itself refuses what cannot be.
+        let jobs_max = inventory.get("max_concurrent_jobs").and_then(Value::as_u64);
+        let jobs_max = jobs_max.and_then(|jobs| usize::try_from(jobs).ok()).unwrap_or(JOBS_DEFAULT);
         let trusted_repositories = match inventory.get("trusted_repositories") {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(places)) => {
@@ -96,7 +105,7 @@ impl Settings {
             }
             Some(other) => return Err(wrong("trusted_repositories", "a list of paths", other)),
         };
-        Ok(Self { service, base_dir, dotfiles, uploads, trusted_repositories, remotes })
+        Ok(Self { service, base_dir, dotfiles, uploads, jobs_max, trusted_repositories, remotes })
     }
 
     /// Makes the folder if it is missing, and looks into it. Errors: neither is possible.
@@ -153,6 +162,7 @@ mod tests {
             base_dir: PathBuf::from("/srv/fabric"),
             dotfiles: Vec::new(),
             uploads: None,
+            jobs_max: 5,
             trusted_repositories: Vec::new(),
             remotes: Vec::new(),
         };
@@ -166,6 +176,13 @@ mod tests {
         let folder = |base_dir: &str| read(json!({"base_dir": base_dir})).map(|settings| settings.base_dir);
         assert_eq!(folder("shared/files"), Ok(PathBuf::from("/srv/fabric/shared/files")));
         assert_eq!(folder("/data"), Ok(PathBuf::from("/data")));
+        let jobs = |inventory: Value| read(inventory).expect("read").jobs_max;
+        let worker = norfab_protocol::worker::WorkerConfig::new(
+            norfab_service::Identity::parse("w").expect("a name"),
+            ServiceName::parse("s").expect("a name"),
+        );
+        assert_eq!(jobs(json!({})), worker.max_concurrent_jobs);
+        assert_eq!(jobs(json!({"max_concurrent_jobs": 9})), 9);
         let trusted = read(json!({"trusted_repositories": ["/srv/git", "repositories"]})).expect("read");
         let expected = ["/srv/git", "/srv/fabric/repositories"].map(PathBuf::from);
         assert_eq!(trusted.trusted_repositories, expected);

@@ -88,7 +88,7 @@ fn shared(settings: Settings) -> Result<(Service, Arc<Share>, PathBuf), FileShar
     let base_dir = path::absolute(&settings.base_dir)
         .map_err(|source| FileSharingError::Folder { path: settings.base_dir.clone(), source })?;
     let hidden = Hidden::but(settings.dotfiles);
-    let uploads = Uploads::new(base_dir.clone(), hidden.clone(), settings.uploads);
+    let uploads = Uploads::new(base_dir.clone(), hidden.clone(), settings.uploads, settings.jobs_max);
     let share = Arc::new(Share::hiding(base_dir.clone(), hidden));
     let service = Service::new(settings.service)
         .version("norfab-file-sharing", env!("CARGO_PKG_VERSION"))

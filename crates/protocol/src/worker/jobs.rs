@@ -380,9 +380,11 @@ impl Worker {
     }
 
     pub(super) fn put(&mut self, delivery: &Delivery) {
-        let runs = self.jobs.get(&delivery.job).is_some_and(|active| active.phase == Phase::Running);
+        let active = self.jobs.get(&delivery.job).filter(|active| active.phase == Phase::Running);
+        let is_own = active.is_some_and(|active| active.client == delivery.client);
         match body::decode_put(&delivery.body) {
-            Ok(Some(put)) if runs => {
+            // A question may be answered from elsewhere; content and credits of others would be taken for the client's own.
+            Ok(Some(put)) if is_own || (active.is_some() && matches!(put, body::PutBody::Input(_))) => {
                 self.outputs.push_back(WorkerOutput::Deliver { job: delivery.job.clone(), put });
             }
             Ok(_) => self.counters.puts_ignored += 1,

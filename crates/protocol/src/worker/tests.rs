@@ -293,9 +293,13 @@ fn puts_reach_running_jobs_only_and_bad_ones_are_refused() {
     bench.accept("2");
     assert_eq!(bench.told(&["0x10", "c", "", "1", r#"{"offset":5}"#]), [Did::Delivered]);
     assert_eq!(bench.told(&["0x10", "c", "", "2", r#"{"offset":5}"#]), []);
+    // Of another client only answers to questions count.
+    assert_eq!(bench.told(&["0x10", "other", "", "1", r#"{"offset":5}"#]), []);
+    assert_eq!(bench.told(&["0x10", "other", "", "1", "{\"content\":1}\nbytes"]), []);
+    assert_eq!(bench.told(&["0x10", "other", "", "1", r#"{"input_id":"a","value":1}"#]), [Did::Delivered]);
     assert_eq!(bench.told(&["0x10", "c", "", "1", "{}"]), []);
     assert_eq!(bench.told(&["0x10", "c", "", "1", "[1]"]), [Did::Note]);
-    assert_eq!(bench.worker.counters().puts_ignored, 2);
+    assert_eq!(bench.worker.counters().puts_ignored, 4);
 }
 
 #[test]

@@ -3,14 +3,17 @@
 //! A file gathers in `.NAME.part` beside its place, is checked piece by piece, and is moved there when it is whole and on the disk. What
 //! came of one that broke off stays, and the next upload goes on there.
 //!
-//! Reading order: [`settings`] (what the inventory allows), `place` (where a URL leads), `census` (what is there), `running` (one upload
-//! at a place, and room for it), `taking` (the task), `terms` (the task that says what is allowed).
+//! Reading order: [`settings`] (what the inventory allows), `place` (where a URL leads), `census` (what is there), `room`
+//! (reckoned on from there), `running` (one upload at a place, and room for it), `progress` (whether one gets on), `taking` (the task), `terms` (the task that says what is allowed).
 
 mod census;
 mod place;
+mod progress;
 mod refusal;
+mod room;
 mod running;
 pub mod settings;
+mod signs;
 mod taking;
 mod terms;
 
@@ -22,7 +25,9 @@ use serde_json::json;
 
 pub use census::PART_SECONDS_MAX;
 pub use place::UPLOAD_LEVELS_MAX;
-pub use running::{SILENT_MAX, UPLOADS_AT_ONCE_MAX};
+pub use progress::{PROGRESS_BYTES_MIN, PROGRESS_TIME};
+pub use room::REFUSAL_AGE_MAX;
+pub use running::{SILENT_MAX, UPLOADS_AT_ONCE_MAX, uploads_at_once};
 
 use crate::hidden::Hidden;
 use refusal::UploadRefusal;
@@ -38,8 +43,14 @@ pub(crate) struct Uploads {
 }
 
 impl Uploads {
-    pub(crate) fn new(base_dir: PathBuf, hidden: Hidden, settings: Option<UploadSettings>) -> Arc<Self> {
-        Arc::new(Self { base_dir, hidden, settings, board: Arc::default() })
+    /// Of a worker that runs so many jobs at once.
+    pub(crate) fn new(
+        base_dir: PathBuf,
+        hidden: Hidden,
+        settings: Option<UploadSettings>,
+        jobs_max: usize,
+    ) -> Arc<Self> {
+        Arc::new(Self { base_dir, hidden, settings, board: Arc::new(Board::of_jobs(jobs_max)) })
     }
 
     fn settings(&self, worker: &Identity) -> Result<&UploadSettings, UploadRefusal> {

@@ -89,6 +89,15 @@ async fn what_no_client_of_ours_sends_ends_the_upload_with_the_reason() {
             "their SHA-256 is another",
             true,
         ),
+        (
+            Box::new(|message| {
+                for _ in 0..65 {
+                    record::write_failed(message, 0, 0, "");
+                }
+            }),
+            "more records than one message may have at byte 1088",
+            true,
+        ),
         (Box::new(|message| record::write_failed(message, 0, 0, "no more")), "does not come: no more", false),
     ];
     for (write, expected, again) in cases {
@@ -119,6 +128,24 @@ async fn more_than_may_wait_ends_the_upload_and_takes_no_memory() {
     assert_eq!(word["window"], WINDOW_BYTES);
     job.port().cancel(norfab_service::CancelReason::Deadline);
     assert!(job.result().await.failed);
+}
+
+#[tokio::test]
+async fn an_upload_that_only_says_that_it_lives_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let worker = worker(folder.path());
+    let (job, _) = begin(&worker, json!({})).await;
+    tokio::time::pause();
+    for _ in 0..8 {
+        send(&job, |_| {}).ok();
+        tokio::time::advance(Duration::from_secs(20)).await;
+        // Its thread takes it before the next one comes.
+        tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(50))).await.expect("slept");
+    }
+    tokio::time::resume();
+    let result = job.result().await;
+    assert!(result.failed && result.errors[0].contains("0 bytes came in 120 s"), "{:?}", result.errors);
+    assert_eq!(result.value().expect("a value")["again"], true);
 }
 
 #[tokio::test]

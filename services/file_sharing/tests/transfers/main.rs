@@ -9,3 +9,4 @@ mod many;
 mod sync;
 mod upload;
 mod upload_hostile;
+mod upload_liar;

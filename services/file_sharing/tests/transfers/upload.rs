@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use norfab_fabric::client::{ClientHandle, JobSpec, Upload, UploadError, Uploaded};
+use norfab_protocol::client::JobUpdate;
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, ServiceName, TaskName};
 use serde_json::{Value, json};
@@ -161,7 +162,7 @@ fn the_next_process_goes_on_where_one_was_killed() {
         let (next, second) = lab.client_over("next").await;
         let began = Instant::now();
         let uploaded = send(&next, &lab, "f", "nf://incoming/f").await.expect("it is sent");
-        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(25), "{:?}", began.elapsed());
         assert!(read(&lab.path("w1/incoming/f")) == content(LARGE));
         assert!(uploaded.had > LARGE as u64 / 2 - UNDER_WAY, "{uploaded:?}");
         assert!(sent(&second) < LARGE as u64 - uploaded.had + UNDER_WAY, "{} bytes were sent", sent(&second));
@@ -266,8 +267,8 @@ fn of_two_uploads_to_one_place_the_second_waits_and_is_told_who_is_before_it() {
         sending.came.notified().await;
         // The first one stands still, and another file does not take its place.
         way.is_dead.store(true, Ordering::SeqCst);
-        let error =
-            send(&second, &lab, "other", "nf://incoming/f").await.expect_err("somebody is before it").to_string();
+        let short = Upload { timeout: Duration::from_secs(5), ..upload(&lab, "other", "nf://incoming/f") };
+        let error = second.send_file(&short, |_, _| {}).await.expect_err("somebody is before it").to_string();
         assert!(error.contains("client first is uploading 'nf://incoming/f'"), "{error}");
         assert_eq!(lab.names("w1/incoming"), [".f.part"]);
         // Its own goes on.
@@ -288,7 +289,7 @@ fn of_two_uploads_to_one_place_the_second_waits_and_is_told_who_is_before_it() {
     });
 }
 
-fn job(service: &str, task: &str, worker: &str, kwargs: Value) -> JobSpec {
+pub fn job(service: &str, task: &str, worker: &str, kwargs: Value) -> JobSpec {
     JobSpec {
         target: Target::list([&Identity::parse(worker).expect("a name")]),
         kwargs: kwargs.as_object().cloned().expect("an object"),
@@ -346,5 +347,54 @@ fn a_worker_that_says_nothing_is_sent_no_more_than_a_window() {
         sending.task.await.expect("no panic").expect("it goes on");
         assert!(read(&lab.path("w1/incoming/f")) == content(2 * LARGE));
         client.stop().await;
+    });
+}
+
+#[test]
+fn a_worker_that_takes_no_more_uploads_says_so_at_once_and_the_client_waits_for_its_turn() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        std::fs::write(lab.path("f"), b"content").expect("written");
+        lab.worker_with("w1", allowed()).await;
+        let mut held = Vec::new();
+        for number in 0..2 {
+            let client = lab.client(&format!("holder{number}")).await;
+            let kwargs = json!({ "url": format!("nf://incoming/{number}"), "size": 7 });
+            let mut job = client.submit(job("filesharing", "take_file", "w1", kwargs)).await.expect("taken");
+            loop {
+                if let Some(JobUpdate::Stream(_)) = job.next().await {
+                    break;
+                }
+            }
+            held.push((client, job));
+        }
+        // Five jobs are what a worker runs: these are left to others.
+        let (client, other) = (lab.client("c").await, lab.client("other").await);
+        let (waits, mut waited) = tokio::sync::mpsc::unbounded_channel();
+        let upload = upload(&lab, "f", "nf://incoming/f");
+        let sending = {
+            let upload = upload.clone();
+            let client = client.clone();
+            tokio::spawn(async move {
+                client
+                    .send_file_in_turn(&upload, |_, _| {}, |reason| waits.send(reason.to_owned()).expect("read"))
+                    .await
+            })
+        };
+        let reason = tokio::time::timeout(PATIENCE, waited.recv()).await.expect("in time").expect("a reason");
+        assert_eq!(reason, "worker w1: 2 uploads are under way here: wait until one has ended");
+        let short = Upload { timeout: Duration::from_millis(1500), ..upload };
+        let error = other.send_file(&short, |_, _| {}).await.expect_err("no time").to_string();
+        assert!(error.contains("within 1.5 s: worker w1: 2 uploads are under way here"), "{error}");
+        let listed =
+            client.run(job("filesharing", "list_files", "w1", json!({ "url": "nf://" }))).await.expect("taken");
+        assert!(listed.succeeded());
+        let (holder, first) = held.remove(0);
+        first.cancel("holder0", None).await.expect("sent");
+        sending.await.expect("no panic").expect("it is sent");
+        assert_eq!(waited.recv().await, None, "it is said once");
+        for client in [holder, held.remove(0).0, client, other] {
+            client.stop().await;
+        }
     });
 }

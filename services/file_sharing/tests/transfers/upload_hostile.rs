@@ -9,7 +9,7 @@ use norfab_protocol::Identity;
 use serde_json::json;
 
 use crate::lab::{Lab, PATIENCE, content, eventually, runtime};
-use crate::upload::{allowed, send, upload};
+use crate::upload::{allowed, job, send, upload};
 
 #[test]
 fn a_worker_that_allows_none_says_how_to_allow_them_and_one_that_does_is_found() {
@@ -24,7 +24,12 @@ fn a_worker_that_allows_none_says_how_to_allow_them_and_one_that_does_is_found()
             "nobody takes 'nf://incoming/f': worker w1 takes no uploads: to allow them, write the folder for them into its inventory, as \
              in 'uploads: {folder: incoming}'"
         );
-        lab.worker_with("w2", allowed()).await;
+        let second = lab.worker_with("w2", allowed()).await;
+        // The one that would take it says nothing for a while.
+        second.is_dead.store(true, Ordering::SeqCst);
+        let error = send(&client, &lab, "f", "nf://incoming/f").await.expect_err("refused").to_string();
+        assert!(error.ends_with("'uploads: {folder: incoming}'; worker w2 has not answered"), "{error}");
+        second.is_dead.store(false, Ordering::SeqCst);
         let uploaded = send(&client, &lab, "f", "nf://incoming/f").await.expect("it is sent");
         assert_eq!(uploaded.worker.as_str(), "w2");
         lab.worker_with("w3", allowed()).await;
@@ -99,6 +104,10 @@ fn hostile_urls_are_refused_and_nothing_is_written() {
             "nf://incoming/C:/f",
             "nf://incoming/c:",
             "nf://C:/f",
+            "nf://incoming/C:evil",
+            "nf://incoming/GIT~1/hooks/f",
+            "nf://incoming/com\u{b9}.log",
+            "nf://incoming/CONIN$",
             "nf://incoming/con",
             "nf://incoming/NUL",
             "nf://incoming/aux.txt",
@@ -274,18 +283,48 @@ fn quotas_count_what_is_there_what_is_not_whole_and_what_is_under_way() {
         let error = refused("f60", "b").await;
         assert!(error.contains("has 60 bytes, and nf://incoming/ has room for 30 of 100"), "{error}");
         fs::remove_file(lab.path("w1/incoming/a")).expect("removed");
-        send(&client, &lab, "f60", "nf://incoming/b").await.expect("there is room again at once");
+        let frees = async || send(&client, &lab, "f60", "nf://incoming/b").await.is_ok();
+        eventually("a second later there is room again", frees).await;
         // A part does not count twice when it is gone on with.
         send(&client, &lab, "f40", "nf://incoming/old").await.expect("100 of 100");
         let error = refused("f5", "c").await;
         assert!(error.contains("room for 0 of 100"), "{error}");
         assert_eq!(send(&client, &lab, "f60", "nf://incoming/b").await.expect("it is there").had, 60);
         fs::remove_file(lab.path("w1/incoming/b")).expect("removed");
-        send(&client, &lab, "f5", "nf://incoming/d/e").await.expect("a folder and a file in it");
+        let frees = async || send(&client, &lab, "f5", "nf://incoming/d/e").await.is_ok();
+        eventually("a folder and a file in it", frees).await;
         send(&client, &lab, "f5", "nf://incoming/g").await.expect("the fourth");
         let error = refused("f5", "h").await;
-        assert!(error.contains("nf://incoming/ holds 4 files and folders, and may hold no more"), "{error}");
+        assert!(error.contains("needs 1 files and folders, and nf://incoming/ holds 4 of 4"), "{error}");
         assert_eq!(lab.names("w1/incoming"), ["d", "g", "old"]);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn folders_count_before_they_are_made_and_are_removed_where_no_file_comes_into_them() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        fs::write(lab.path("f"), "content").expect("written");
+        let uploads = json!({ "folder": "incoming", "max_files": 4, "max_file_bytes": 100, "max_total_bytes": 120 });
+        lab.worker_with("w1", json!({ "uploads": uploads })).await;
+        let client = lab.client("c").await;
+        for number in 0..5 {
+            let url = format!("nf://incoming/x{number}/a/b/c/f");
+            let error = send(&client, &lab, "f", &url).await.expect_err("five are too many").to_string();
+            assert!(error.contains("needs 5 files and folders, and nf://incoming/ holds 0 of 4"), "{error}");
+        }
+        assert!(lab.names("w1/incoming").is_empty(), "{:?}", lab.names("w1/incoming"));
+        // It is broken off: nothing of it came.
+        let kwargs = json!({ "url": "nf://incoming/y/a/f", "size": 7 });
+        let mut job = client.submit(job("filesharing", "take_file", "w1", kwargs)).await.expect("taken");
+        eventually("its folders are made", async || lab.path("w1/incoming/y/a").exists()).await;
+        job.cancel("c", None).await.expect("sent");
+        while job.next().await.is_some() {}
+        eventually("they are gone", async || lab.names("w1/incoming").is_empty()).await;
+        send(&client, &lab, "f", "nf://incoming/x/a/b/f").await.expect("four");
+        let error = send(&client, &lab, "f", "nf://incoming/x/a/b/g").await.expect_err("the fifth").to_string();
+        assert!(error.contains("holds 4 of 4"), "{error}");
         client.stop().await;
     });
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use norfab_files::record::{self, CONTENT_FRAME_BYTES};
 use norfab_files::source::Have;
-use norfab_files::{MESSAGE_BYTES, Source, SourceError, WINDOW_BYTES};
+use norfab_files::{ContentHash, MESSAGE_BYTES, Source, SourceError, WINDOW_BYTES};
 use norfab_protocol::body::CONTENT_MARK;
 use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
@@ -53,10 +53,14 @@ pub(super) struct Push<'a> {
 pub(super) enum PushEnd {
     /// The file is there.
     Whole(Taken),
+    /// The worker says so, and what it has is not what was sent.
+    Differs(String),
     /// The worker does not want it, and will not.
     Refused(String),
     /// Somebody else uploads there.
     Busy(String),
+    /// Others are before it: as many upload as the worker takes at once.
+    Full(String),
     /// Another one may go on.
     Off(String),
     /// The file cannot be read.
@@ -96,12 +100,15 @@ struct Refusal {
     again: bool,
     #[serde(default)]
     busy: bool,
+    #[serde(default)]
+    full: bool,
 }
 
 /// A file as messages, made by a thread.
 struct Reading {
     messages: mpsc::Receiver<Bytes>,
-    thread: tokio::task::JoinHandle<Result<(), SourceError>>,
+    /// How long it is and its hash, once all of it was read.
+    thread: tokio::task::JoinHandle<Result<(u64, ContentHash), SourceError>>,
     /// Where it began; [`NOT_YET`] before that is known.
     began: Arc<AtomicU64>,
 }
@@ -123,7 +130,12 @@ impl Reading {
 }
 
 /// Reads a file and hands it over in messages. Errors: it cannot be read, or not as a whole; a last message says so.
-fn read(file: File, have: Option<Have>, sender: &mpsc::Sender<Bytes>, began: &AtomicU64) -> Result<(), SourceError> {
+fn read(
+    file: File,
+    have: Option<Have>,
+    sender: &mpsc::Sender<Bytes>,
+    began: &AtomicU64,
+) -> Result<(u64, ContentHash), SourceError> {
     let mut message = BytesMut::from(CONTENT_MARK);
     let room = CONTENT_MARK.len() + MESSAGE_BYTES;
     let mut source = match Source::new(0, file, have, &|| sender.is_closed()) {
@@ -142,7 +154,7 @@ fn read(file: File, have: Option<Have>, sender: &mpsc::Sender<Bytes>, began: &At
             return Err(SourceError::Ended);
         }
     }
-    Ok(())
+    Ok((source.size(), source.hash()))
 }
 
 fn failed(
@@ -150,7 +162,7 @@ fn failed(
     offset: u64,
     error: SourceError,
     sender: &mpsc::Sender<Bytes>,
-) -> Result<(), SourceError> {
+) -> Result<(u64, ContentHash), SourceError> {
     record::write_failed(&mut message, 0, offset, &error.to_string());
     // Whoever would read it has gone.
     sender.blocking_send(message.freeze()).ok();
@@ -271,15 +283,18 @@ impl ClientHandle {
                         // Without its own end the job would look unfinished for ever.
                         let ended = async { while job.next().await.is_some() {} };
                         tokio::time::timeout(STILL_MIN, ended).await.ok();
-                        return match reading {
+                        return match (end, reading) {
+                            (PushEnd::Whole(taken), reading) => confirmed(taken, reading).await,
                             // It says the same of it, in other words.
-                            Some(reading) if !matches!(end, PushEnd::Whole(_)) => unread(reading).await.unwrap_or(end),
-                            _ => end,
+                            (end, Some(reading)) => unread(reading).await.unwrap_or(end),
+                            (end, None) => end,
                         };
                     }
                     Some(JobUpdate::Finished(outcome)) if outcome.state != JobState::Completed => {
                         return PushEnd::Off(outcome.errors.join("; "));
                     }
+                    // Its disk is at it.
+                    Some(JobUpdate::Event(..)) => last = SystemClock::now(),
                     Some(update) => dispatched |= matches!(update, JobUpdate::Dispatched(_)),
                     None => return PushEnd::Off("the job ended".to_owned()),
                 },
@@ -346,8 +361,22 @@ async fn unread(reading: Reading) -> Option<PushEnd> {
     // Its thread ends where nobody takes what it reads.
     drop(reading.messages);
     match reading.thread.await {
-        Ok(Ok(()) | Err(SourceError::Ended)) => None,
+        Ok(Ok(_) | Err(SourceError::Ended)) => None,
         Ok(Err(error)) => Some(PushEnd::Unread(error)),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+/// Whether what the worker has is what was read here.
+async fn confirmed(taken: Taken, reading: Option<Reading>) -> PushEnd {
+    let Some(reading) = reading else {
+        return PushEnd::Differs("nothing was sent yet".to_owned());
+    };
+    drop(reading.messages);
+    match reading.thread.await {
+        Ok(Ok((size, hash))) => taken.differs(size, &hash.to_string()).map_or(PushEnd::Whole(taken), PushEnd::Differs),
+        Ok(Err(SourceError::Ended)) => PushEnd::Differs("not all of it was sent yet".to_owned()),
+        Ok(Err(error)) => PushEnd::Unread(error),
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
@@ -367,6 +396,7 @@ fn result(payload: &[u8]) -> PushEnd {
     match serde_json::from_str(result.result.get()) {
         Ok(Refusal { again: false, .. }) => PushEnd::Refused(reason),
         Ok(Refusal { busy: true, .. }) => PushEnd::Busy(reason),
+        Ok(Refusal { full: true, .. }) => PushEnd::Full(reason),
         // It was cancelled, or its worker began anew.
         Ok(Refusal { .. }) | Err(_) => PushEnd::Off(reason),
     }

@@ -2,17 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use norfab_protocol::client::{JobState, JobUpdate};
 use norfab_protocol::target::Target;
 use norfab_protocol::{Identity, TaskResult};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::super::ClientHandle;
-use super::find::{GRACE, next_before};
-use super::spec;
 use super::upload::UploadError;
-use crate::clock::SystemClock;
 
 /// What a worker allows.
 #[derive(Deserialize)]
@@ -32,32 +28,31 @@ impl ClientHandle {
         timeout: Duration,
     ) -> Result<Identity, UploadError> {
         let target = worker.map_or(Target::All, |worker| Target::list([worker]));
-        let left = deadline.saturating_duration_since(SystemClock::now());
-        let mut job = self.submit(spec("upload_terms", target, json!({ "url": url }), left)).await?;
+        // All are waited for that are there, as any of them may take it, and a second for one that does not answer.
+        let answers = self.ask("upload_terms", json!({ "url": url }), target, deadline).await?;
         let (mut takers, mut reasons): (Vec<Identity>, Vec<String>) = (Vec::new(), Vec::new());
-        let (mut until, mut timed_out) = (None, false);
-        while let Some(update) = next_before(&mut job, until).await {
-            match update {
-                JobUpdate::Result(worker, payload) => {
-                    match terms(&payload) {
-                        Some(Terms { allowed: true, .. }) => takers.push(worker),
-                        Some(Terms { reason, .. }) => reasons.extend(reason),
-                        None => reasons.push(format!(
-                            "worker {worker} takes no uploads: it is one of Python NorFab, or an older one, and does not know them"
-                        )),
-                    }
-                    // Another one may be silent for ever.
-                    until.get_or_insert(SystemClock::now() + GRACE);
-                }
-                JobUpdate::Finished(outcome) => {
-                    timed_out = outcome.state == JobState::Stale;
-                    if !outcome.errors.is_empty() && reasons.is_empty() {
-                        reasons = outcome.errors;
-                    }
-                }
-                _ => {}
+        for (worker, result) in answers.said {
+            match terms(&result) {
+                Some(Terms { allowed: true, .. }) => takers.push(worker),
+                Some(Terms { reason, .. }) => reasons.extend(reason),
+                None => reasons.push(format!(
+                    "worker {worker} takes no uploads: it is one of Python NorFab, or an older one, and does not know them"
+                )),
             }
         }
+        let silent = answers.silent.iter().map(|worker| format!("worker {worker} has not answered"));
+        let silent: Vec<String> = silent.collect();
+        if !takers.is_empty() && !silent.is_empty() {
+            tracing::info!(
+                "client {}: who takes '{url}' was decided without all: {}",
+                self.identity(),
+                silent.join("; ")
+            );
+        }
+        if reasons.is_empty() {
+            reasons = answers.errors;
+        }
+        let timed_out = answers.timed_out;
         takers.sort();
         match (takers.pop(), takers.is_empty()) {
             (Some(worker), true) => Ok(worker),
@@ -73,6 +68,7 @@ impl ClientHandle {
             (None, _) => {
                 reasons.sort();
                 reasons.dedup();
+                reasons.extend(silent);
                 Err(UploadError::NobodyTakes { url: url.to_owned(), reason: reasons.join("; ") })
             }
         }
@@ -80,7 +76,6 @@ impl ClientHandle {
 }
 
 /// `None`: the worker does not know the question.
-fn terms(payload: &[u8]) -> Option<Terms> {
-    let result: TaskResult = serde_json::from_slice(payload).ok()?;
+fn terms(result: &TaskResult) -> Option<Terms> {
     if result.failed { None } else { serde_json::from_str(result.result.get()).ok() }
 }

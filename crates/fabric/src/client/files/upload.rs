@@ -14,8 +14,11 @@ use super::stream::Patience;
 use crate::clock::{SystemClock, TIMEOUT_MAX};
 use crate::queue::QueueError;
 
-/// How long is waited for another upload of the same URL to end.
-pub const BUSY_MAX: Duration = Duration::from_secs(15);
+/// How long is waited for another upload of the same URL to end: longer than a worker waits for a client that was killed.
+pub const BUSY_MAX: Duration = Duration::from_secs(35);
+
+/// How often is asked whether a worker that takes no more uploads at once takes one more.
+const FULL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +98,18 @@ pub enum UploadError {
         /// Why.
         reason: String,
     },
+    /// The worker says that it has the file, and it has another one.
+    #[error(
+        "worker {worker} says that it has '{url}' now, and that is not what was sent: {reason}; see what is there before it is used"
+    )]
+    Differs {
+        /// Which.
+        url: String,
+        /// Who.
+        worker: Identity,
+        /// What is another.
+        reason: String,
+    },
     /// It did not come to its end in time.
     #[error("'{url}' was not uploaded within {timeout} s: {reason}", timeout = .timeout.as_secs_f64())]
     TimedOut {
@@ -140,15 +155,35 @@ pub(super) struct Taken {
     replaced: bool,
 }
 
+impl Taken {
+    /// How it differs from what was sent.
+    pub(super) fn differs(&self, size: u64, sha256: &str) -> Option<String> {
+        let Self { size_bytes, sha256: found, .. } = self;
+        (*size_bytes != size || found != sha256)
+            .then(|| format!("it has {size_bytes} bytes with the SHA-256 {found}, and {size} with {sha256} were sent"))
+    }
+}
+
 impl ClientHandle {
     /// Uploads a file to a worker, where the inventory of that allows it. It appears there under its name only when it is whole, its hash
     /// is right, and it is on the disk. What came before a transfer broke off is not sent again: the worker keeps it, also when
     /// this process ends. A file that is there with the same content is not sent. `progress` is told the bytes so far and the size.
     /// Errors: as [`UploadError`]; no file has appeared then, except where the answer was lost.
+    /// Where the worker takes no more uploads at once, it is asked again until the time is over.
     pub async fn send_file(
         &self,
         upload: &Upload,
+        progress: impl FnMut(u64, u64) + Send,
+    ) -> Result<Uploaded, UploadError> {
+        self.send_file_in_turn(upload, progress, |_| {}).await
+    }
+
+    /// As [`Self::send_file`]. `waits` is told, once, why it waits for others that are before it.
+    pub async fn send_file_in_turn(
+        &self,
+        upload: &Upload,
         mut progress: impl FnMut(u64, u64) + Send,
+        mut waits: impl FnMut(&str) + Send,
     ) -> Result<Uploaded, UploadError> {
         let Upload { path, url, worker, overwrite, timeout } = upload;
         if !url.starts_with("nf://") {
@@ -162,7 +197,8 @@ impl ClientHandle {
         let worker = self.taker(url, worker.as_ref(), deadline, timeout).await?;
         let transfer = super::super::new_job_id().to_string();
         let (mut best, mut fruitless, mut had) = (0, Fruitless::default(), None);
-        let mut busy_since: Option<Instant> = None;
+        let mut busy: Option<(Instant, String)> = None;
+        let mut has_waited = false;
         loop {
             let (file, size) = open(path).await.map_err(unread)?;
             let patience = Patience { deadline, factor: fruitless.factor(), is_replaceable: false };
@@ -179,11 +215,27 @@ impl ClientHandle {
                     let (url, bytes) = (url.clone(), size_bytes);
                     return Ok(Uploaded { url, bytes, had, sha256, worker, was_there, replaced });
                 }
+                PushEnd::Differs(reason) => {
+                    return Err(UploadError::Differs { url: url.clone(), worker, reason });
+                }
                 PushEnd::Refused(reason) => return Err(UploadError::Refused { worker, reason }),
                 PushEnd::Unread(SourceError::Read(error)) => return Err(unread(error)),
                 PushEnd::Unread(SourceError::Changed) => return Err(UploadError::Changed { path: path.clone() }),
                 PushEnd::Unread(SourceError::Ended) => (false, "the file was not read to its end".to_owned()),
                 PushEnd::Submit(error) => return Err(error.into()),
+                PushEnd::Full(reason) => {
+                    if !std::mem::replace(&mut has_waited, true) {
+                        waits(&format!("worker {worker}: {reason}"));
+                    }
+                    if SystemClock::now() + FULL_INTERVAL >= deadline {
+                        let (url, reason) = (url.clone(), format!("worker {worker}: {reason}"));
+                        return Err(UploadError::TimedOut { url, timeout, reason });
+                    }
+                    // Nothing is wrong with the transfer.
+                    (busy, fruitless) = (None, Fruitless::default());
+                    tokio::time::sleep(FULL_INTERVAL).await;
+                    continue;
+                }
                 PushEnd::Busy(reason) => (true, reason),
                 PushEnd::Off(reason) => (false, reason),
             };
@@ -195,11 +247,13 @@ impl ClientHandle {
             );
             if now >= deadline {
                 let (sent, url) = (pushed.sent, url.clone());
+                // The last attempt had no time to be told.
+                let reason = busy.filter(|_| pushed.began.is_none()).map_or(reason, |(_, reason)| reason);
                 let reason = format!("{sent} of {size} bytes came to worker {worker}; {reason}");
                 return Err(UploadError::TimedOut { url, timeout, reason });
             }
-            busy_since = if is_busy { busy_since.or(Some(now)) } else { None };
-            if busy_since.is_some_and(|since| now.saturating_duration_since(since) >= BUSY_MAX) {
+            busy = if is_busy { busy.or_else(|| Some((now, reason.clone()))) } else { None };
+            if busy.as_ref().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= BUSY_MAX) {
                 return Err(UploadError::Refused { worker, reason });
             }
             fruitless.ended(pushed.sent > best);

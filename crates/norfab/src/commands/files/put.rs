@@ -22,6 +22,14 @@ pub async fn run(global: &Global, words: PutArgs) -> Result<Code, Failure> {
             .hint("write the path of a file, and the name that it gets behind nf://")
     })?;
     if url.ends_with('/') {
+        // Workers take it for a slash.
+        if name.contains('\\') {
+            return Err(Failure::usage(format!(
+                "'{}' has a backslash in its name, which would make a folder",
+                path.display()
+            ))
+            .hint("write the name that it gets behind nf://"));
+        }
         url.push_str(&name);
     }
     let worker = workers.map(|name| Identity::parse(&name)).transpose();
@@ -30,7 +38,12 @@ pub async fn run(global: &Global, words: PutArgs) -> Result<Code, Failure> {
     let progress = Progress::new(global, 1);
     let mut told = progress.file(&name);
     let upload = Upload { path, url, worker, overwrite, timeout };
-    let uploaded = connected.client.send_file(&upload, |bytes, size| told.show(bytes, size)).await;
+    let waits = |reason: &str| {
+        if global.quiet == 0 {
+            printer::remark(&format!("{reason}: this waits for that"));
+        }
+    };
+    let uploaded = connected.client.send_file_in_turn(&upload, |bytes, size| told.show(bytes, size), waits).await;
     connected.client.stop().await;
     drop((told, progress));
     let uploaded = uploaded.map_err(|error| failure(&error))?;
@@ -73,6 +86,7 @@ fn failure(error: &UploadError) -> Failure {
         UploadError::Read { .. } => Failure::configuration(error),
         UploadError::NobodyTakes { .. }
         | UploadError::Changed { .. }
+        | UploadError::Differs { .. }
         | UploadError::Refused { .. }
         | UploadError::Submit(_)
         | UploadError::Queue(_)
