@@ -18,6 +18,8 @@ mod details;
 mod digest;
 mod entries;
 mod error;
+#[cfg(test)]
+mod faults;
 mod fetch;
 mod folder;
 mod hidden;

@@ -1,5 +1,6 @@
 //! A worker that lies about what it has and where it belongs.
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 
 use bytes::{BufMut, BytesMut};
