@@ -13,6 +13,7 @@ use crate::error::Refusal;
 use crate::folder::{Below, Found, open_below, stat_below};
 use crate::listing::{Stop, WALK_DEPTH_MAX, entries, is_internal};
 use crate::share::Share;
+use crate::sign::Sign;
 use crate::stating::facts;
 
 /// Most entries of one page: an answer of about a megabyte.
@@ -99,7 +100,8 @@ fn answer(share: &Share, context: &TaskContext, input: Input) -> Result<TaskOutp
         (false, _) => 1,
     };
     let after: Vec<&str> = input.after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
-    Ok(match page(share, &input.url, depth, &after, limit, &|| context.is_cancelled()) {
+    let sign = Sign::new(context, "reading directories");
+    Ok(match page(share, &input.url, depth, &after, limit, &|| sign.is_cancelled()) {
         Ok(page) => {
             let (unspeakable, unreadable) = (page.unspeakable, page.unreadable);
             let mut output = TaskOutput::new(page);

@@ -28,6 +28,7 @@ mod listing;
 mod remotes;
 mod sending;
 mod share;
+mod sign;
 mod stating;
 pub mod uploads;
 mod url;

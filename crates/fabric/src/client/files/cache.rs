@@ -4,6 +4,7 @@
 //! A file there is used where its worker says that it has the same hash. The time of its last use is its own access time, so that
 //! there is nothing beside the files that could be wrong. Who uses one has it locked, and it is not removed meanwhile.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use norfab_protocol::target::Target;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use super::super::ClientHandle;
-use super::fetch::Wanted;
+use super::fetch::{Origin, Wanted};
 use super::git::is_git;
 use super::place::{Place, blocking};
 use super::{FetchError, Fetched, check_url};
@@ -225,7 +226,7 @@ impl ClientHandle {
         let timeout = timeout.min(TIMEOUT_MAX);
         let deadline = SystemClock::now() + timeout;
         let (served, target) = if is_git(url) {
-            let (served, worker) = self.resolve_git(url, deadline, timeout).await?;
+            let (served, worker) = self.resolve_git(url, deadline, timeout, &BTreeSet::new()).await?;
             (served, Target::list([worker]))
         } else {
             (url.to_owned(), Target::All)
@@ -239,7 +240,8 @@ impl ClientHandle {
         let tree = tree.ok_or_else(|| cannot_write(io::Error::other("the folder of the cache is gone")))?;
         for _ in 0..ATTEMPTS_MAX {
             let place = Place::Below { tree: Arc::clone(&tree), path: path.clone(), shown: shown.clone() };
-            let wanted = Wanted { url: &served, target: &shown, timeout, deadline };
+            let origin = if is_git(url) { Origin::Git(url) } else { Origin::Workers(Target::All) };
+            let wanted = Wanted { url: &served, target: &shown, timeout, deadline, origin };
             let fetched = self.fetch_placed(&wanted, place, target.clone(), &mut progress).await?;
             let (tree, path, cache) = (Arc::clone(&tree), path.clone(), cache.clone());
             let file = blocking(move || {
