@@ -126,6 +126,8 @@ struct Level {
     name: String,
     /// The last is next.
     ahead: Vec<(String, FileType)>,
+    /// Names in it that no URL can hold, until they are told with the first of the others.
+    unspeakable: usize,
 }
 
 fn page(
@@ -147,7 +149,7 @@ fn page(
             return Err(Refusal::Ended { url: url.to_owned() });
         }
         let Some((name, kind)) = level.ahead.pop() else {
-            levels.pop();
+            page.unspeakable += levels.pop().map_or(0, |level| level.unspeakable);
             continue;
         };
         let depth = levels.len() - 1;
@@ -162,6 +164,7 @@ fn page(
                 page.next = page.entries.last().map(|entry| entry.path.clone());
                 return Ok(page);
             }
+            page.unspeakable += std::mem::take(&mut levels[depth].unspeakable);
             let mut place = start.place.clone();
             place.extend(path.split('/').map(str::to_owned));
             let handle = &levels[depth].handle;
@@ -210,14 +213,15 @@ fn refusal(stop: Stop, url: &str) -> Refusal {
 fn enter(share: &Share, handle: OwnedFd, name: String, after: &[&str], page: &mut Page) -> Result<Level, Stop> {
     let mut left = DIRECTORY_ENTRIES_MAX;
     let found = entries(share, &handle, &mut left)?;
-    page.unspeakable += found.unspeakable;
+    // A page before told of them where this one goes on in the directory.
+    let unspeakable = if after.is_empty() { found.unspeakable } else { 0 };
     page.unreadable += found.unreadable;
     let mut ahead: Vec<(String, FileType)> = found.named.into_iter().map(|entry| (entry.name, entry.kind)).collect();
     if let Some(last) = after.first() {
         ahead.retain(|(name, _)| name.as_str() >= *last);
     }
     ahead.reverse();
-    Ok(Level { handle, name, ahead })
+    Ok(Level { handle, name, ahead, unspeakable })
 }
 
 /// What is known of a name. `None`: it is gone, or nobody can fetch it. Errors: nobody knows whether it is there.
@@ -339,6 +343,22 @@ mod tests {
         fs::remove_dir_all(base.path().join("a")).expect("removed");
         let rest = page(&share, "nf://", usize::MAX, &["a", "1"], 9, &|| false).expect("a page");
         assert_eq!(rest.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    }
+
+    #[test]
+    fn names_that_no_url_holds_are_counted_once() {
+        let (_base, share) = share(&["d/1", "d/2", "d/3", "d/x\\y"]);
+        let (mut after, mut unspeakable): (Option<String>, usize) = (None, 0);
+        loop {
+            let names: Vec<&str> = after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
+            let page = page(&share, "nf://", usize::MAX, &names, 1, &|| false).expect("a page");
+            unspeakable += page.unspeakable;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(unspeakable, 1);
     }
 
     #[test]

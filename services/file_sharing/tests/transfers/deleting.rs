@@ -94,3 +94,24 @@ fn nothing_is_removed_by_what_a_worker_of_python_tells() {
         client.stop().await;
     });
 }
+
+#[test]
+fn what_every_worker_hides_stays_here_in_all_forms_of_its_name() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        lab.share("w1", "d/a", b"content");
+        lab.worker("w1").await;
+        let client = lab.client("c").await;
+        mine(&lab);
+        let hidden = [".vimrc", "\u{200b}.vimrc", "broker.key_secret", "broker.key_secret.bak", "x.key_secret~"];
+        for name in hidden {
+            std::fs::write(lab.path("copy").join(name), "mine").expect("written");
+        }
+        let synced = sync(&client, &lab, Target::All).await;
+        assert_eq!((synced.deleted, synced.not_deleted), (vec!["mine".to_owned()], None));
+        for name in hidden {
+            assert!(lab.path("copy").join(name).exists(), "{name:?}");
+        }
+        client.stop().await;
+    });
+}
