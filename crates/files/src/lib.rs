@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 pub mod hash;
+pub mod names;
 pub mod part;
 pub mod path;
 pub mod record;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::names::{fold, is_never_served_folded, may_be_hidden};
+
 /// Longest path that is taken, in bytes: no system opens a longer one at once, and no URL holds one.
 pub const PATH_BYTES_MAX: usize = 4096;
 
@@ -88,10 +90,9 @@ impl fmt::Display for RelativePath {
     }
 }
 
-/// Names that workers of ours never serve, in any case.
+/// Names that workers of ours never serve, in any form.
 fn is_never_served(name: &str) -> bool {
-    let folded = name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect::<String>();
-    folded == "__norfab__" || folded == ".git" || folded.ends_with(".key_secret") || folded.starts_with(".env")
+    may_be_hidden(name.as_bytes()) && is_never_served_folded(&fold(name))
 }
 
 #[cfg(test)]
@@ -109,6 +110,18 @@ mod tests {
         }
         assert_eq!(RelativePath::parse("a/b/c").expect("a path").split(), ("a/b", "c"));
         assert_eq!(RelativePath::parse("a").expect("a path").split(), ("", "a"));
+        // All forms of names that workers hide.
+        for path in [
+            "b.key_secret.bak",
+            "b.key_secret~",
+            ".g\u{200c}it/hooks/x",
+            ".git./x",
+            "__norfab__ /x",
+            "a/\u{200b}.env",
+            ".git:x",
+        ] {
+            assert_eq!(RelativePath::parse(path), Err(NoPath::NeverServed), "{path:?}");
+        }
         let long = "n".repeat(NAME_BYTES_MAX + 1);
         let deep = vec!["d"; NAMES_MAX + 1].join("/");
         let longest = vec!["n".repeat(200); 30].join("/");

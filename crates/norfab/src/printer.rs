@@ -109,9 +109,13 @@ pub fn printable(text: &str) -> Cow<'_, str> {
         .collect()
 }
 
-/// Control characters but the tabulator.
+/// Control characters but the tabulator, line separators, and characters that turn the direction of what is read.
 fn is_steering(character: char) -> bool {
-    character.is_control() && character != '\t'
+    let turns = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    turns || character.is_control() && character != '\t'
 }
 
 /// A document.

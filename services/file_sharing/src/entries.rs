@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use norfab_service::{Task, TaskContext, TaskError, TaskOutput};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, FileType, statat};
+use rustix::fs::FileType;
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Refusal;
-use crate::folder::{Below, Found, open_below};
+use crate::folder::{Below, Found, open_below, stat_below};
 use crate::listing::{Stop, WALK_DEPTH_MAX, entries, is_internal};
 use crate::share::Share;
+use crate::sign::Sign;
 use crate::stating::facts;
 
 /// Most entries of one page: an answer of about a megabyte.
@@ -71,7 +73,8 @@ struct Page {
     next: Option<String>,
     /// Names that no URL can hold, in the directories that were read for this page.
     unspeakable: usize,
-    /// Directories that could not be read.
+    /// Directories that could not be read, and names of which could not be told what they are: on a mount that is dead, for one. Who has
+    /// this list does not know what is missing.
     unreadable: usize,
 }
 
@@ -97,7 +100,8 @@ fn answer(share: &Share, context: &TaskContext, input: Input) -> Result<TaskOutp
         (false, _) => 1,
     };
     let after: Vec<&str> = input.after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
-    Ok(match page(share, &input.url, depth, &after, limit, &|| context.is_cancelled()) {
+    let sign = Sign::new(context, "reading directories");
+    Ok(match page(share, &input.url, depth, &after, limit, &|| sign.is_cancelled()) {
         Ok(page) => {
             let (unspeakable, unreadable) = (page.unspeakable, page.unreadable);
             let mut output = TaskOutput::new(page);
@@ -106,7 +110,7 @@ fn answer(share: &Share, context: &TaskContext, input: Input) -> Result<TaskOutp
                     .message(format!("{unspeakable} names that no URL can hold are left out: rename these files"));
             }
             if unreadable > 0 {
-                let text = format!("{unreadable} directories could not be read: check the worker's permissions");
+                let text = format!("{unreadable} names could not be read: check the worker's permissions");
                 output = output.message(text);
             }
             output
@@ -122,6 +126,8 @@ struct Level {
     name: String,
     /// The last is next.
     ahead: Vec<(String, FileType)>,
+    /// Names in it that no URL can hold, until they are told with the first of the others.
+    unspeakable: usize,
 }
 
 fn page(
@@ -143,7 +149,7 @@ fn page(
             return Err(Refusal::Ended { url: url.to_owned() });
         }
         let Some((name, kind)) = level.ahead.pop() else {
-            levels.pop();
+            page.unspeakable += levels.pop().map_or(0, |level| level.unspeakable);
             continue;
         };
         let depth = levels.len() - 1;
@@ -158,11 +164,16 @@ fn page(
                 page.next = page.entries.last().map(|entry| entry.path.clone());
                 return Ok(page);
             }
+            page.unspeakable += std::mem::take(&mut levels[depth].unspeakable);
             let mut place = start.place.clone();
             place.extend(path.split('/').map(str::to_owned));
             let handle = &levels[depth].handle;
-            if let Some(entry) = entry(share, handle, &place, &name, kind, path) {
-                page.entries.push(entry);
+            match entry(share, handle, &place, &name, kind, path) {
+                Ok(entry) => page.entries.extend(entry),
+                Err(_) => {
+                    page.unreadable += 1;
+                    continue;
+                }
             }
         }
         if kind != FileType::Directory || levels.len() >= levels_max || is_internal(&name) {
@@ -171,7 +182,15 @@ fn page(
         if levels.len() > WALK_DEPTH_MAX {
             return Err(Refusal::TooDeep { url: url.to_owned(), levels: WALK_DEPTH_MAX });
         }
-        let Ok(Below::Directory(handle)) = open_below(levels[depth].handle.as_fd(), name.as_bytes()) else { continue };
+        let handle = match open_below(levels[depth].handle.as_fd(), name.as_bytes()) {
+            Ok(Below::Directory(handle)) => handle,
+            // Gone, or something else now.
+            Ok(_) | Err(Errno::NOENT) => continue,
+            Err(_) => {
+                page.unreadable += 1;
+                continue;
+            }
+        };
         let rest = if was_told { after.get(depth + 1..).unwrap_or_default() } else { &[] };
         match enter(share, handle, name, rest, &mut page) {
             Ok(level) => levels.push(level),
@@ -194,16 +213,18 @@ fn refusal(stop: Stop, url: &str) -> Refusal {
 fn enter(share: &Share, handle: OwnedFd, name: String, after: &[&str], page: &mut Page) -> Result<Level, Stop> {
     let mut left = DIRECTORY_ENTRIES_MAX;
     let found = entries(share, &handle, &mut left)?;
-    page.unspeakable += found.unspeakable;
+    // A page before told of them where this one goes on in the directory.
+    let unspeakable = if after.is_empty() { found.unspeakable } else { 0 };
+    page.unreadable += found.unreadable;
     let mut ahead: Vec<(String, FileType)> = found.named.into_iter().map(|entry| (entry.name, entry.kind)).collect();
     if let Some(last) = after.first() {
         ahead.retain(|(name, _)| name.as_str() >= *last);
     }
     ahead.reverse();
-    Ok(Level { handle, name, ahead })
+    Ok(Level { handle, name, ahead, unspeakable })
 }
 
-/// What is known of a name. `None`: it is gone, or nobody can fetch it.
+/// What is known of a name. `None`: it is gone, or nobody can fetch it. Errors: nobody knows whether it is there.
 fn entry(
     share: &Share,
     directory: &OwnedFd,
@@ -211,7 +232,7 @@ fn entry(
     name: &str,
     kind: FileType,
     path: String,
-) -> Option<Entry> {
+) -> Result<Option<Entry>, Errno> {
     let known = |kind, facts: Option<(u64, i64, u32)>| Entry {
         path,
         kind,
@@ -220,22 +241,27 @@ fn entry(
         mode: facts.map(|facts| facts.2),
     };
     let stat = |kind| {
-        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let stat = match stat_below(directory.as_fd(), name.as_bytes()) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
         // Something else has taken its place.
-        (FileType::from_raw_mode(stat.st_mode) == kind).then(|| facts(&stat))
+        Ok((FileType::from_raw_mode(stat.st_mode) == kind).then(|| facts(&stat)))
     };
-    match kind {
-        FileType::RegularFile => stat(kind).map(|facts| known(Kind::File, Some(facts))),
-        FileType::Directory => stat(kind).map(|facts| known(Kind::Directory, Some(facts))),
+    Ok(match kind {
+        FileType::RegularFile => stat(kind)?.map(|facts| known(Kind::File, Some(facts))),
+        FileType::Directory => stat(kind)?.map(|facts| known(Kind::Directory, Some(facts))),
         FileType::Symlink => {
             let (above, last) = place.split_at(place.len() - 1);
             Some(match share.follow(above, &last[0]) {
                 Ok(Found::File { stat, .. }) => known(Kind::File, Some(facts(&stat))),
+                // Whoever has this list knows that something is there, also where it cannot be read.
                 _ => known(Kind::Link, None),
             })
         }
         _ => None,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -246,6 +272,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::faults::{self, Call};
 
     fn share(files: &[&str]) -> (TempDir, Share) {
         let base = tempfile::tempdir().expect("a folder");
@@ -316,6 +343,52 @@ mod tests {
         fs::remove_dir_all(base.path().join("a")).expect("removed");
         let rest = page(&share, "nf://", usize::MAX, &["a", "1"], 9, &|| false).expect("a page");
         assert_eq!(rest.entries.iter().map(|entry| entry.path.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+    }
+
+    #[test]
+    fn names_that_no_url_holds_are_counted_once() {
+        let (_base, share) = share(&["d/1", "d/2", "d/3", "d/x\\y"]);
+        let (mut after, mut unspeakable): (Option<String>, usize) = (None, 0);
+        loop {
+            let names: Vec<&str> = after.as_deref().map(|path| path.split('/').collect()).unwrap_or_default();
+            let page = page(&share, "nf://", usize::MAX, &names, 1, &|| false).expect("a page");
+            unspeakable += page.unspeakable;
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(unspeakable, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_counted_and_not_taken_for_gone() {
+        let (base, share) = share(&["a/1", "dead/1", "f"]);
+        symlink("dead", base.path().join("to_dead")).expect("linked");
+        let told = || {
+            let page = page(&share, "nf://", usize::MAX, &[], 99, &|| false).expect("a page");
+            let paths: Vec<String> = page.entries.into_iter().map(|entry| entry.path).collect();
+            (paths.join(" "), page.unreadable)
+        };
+        let all = "a a/1 dead dead/1 f to_dead";
+        assert_eq!(told(), (all.to_owned(), 0));
+        // What dead mounts, broken disks and mounts of somebody else say.
+        for errno in [Errno::NOTCONN, Errno::STALE, Errno::IO, Errno::ACCESS] {
+            for (call, name, rest, untold) in [
+                (Call::Stat, "dead", "a a/1 f to_dead", 1),
+                (Call::Open, "dead", "a a/1 dead f to_dead", 1),
+                (Call::Stat, "f", "a a/1 dead dead/1 to_dead", 1),
+            ] {
+                faults::set(call, name, Some(errno));
+                assert_eq!(told(), (rest.to_owned(), untold), "{call:?} of {name}: {errno}");
+                faults::set(call, name, None);
+            }
+        }
+        faults::set(Call::Stat, "f", Some(Errno::NOENT));
+        assert_eq!(told(), ("a a/1 dead dead/1 to_dead".to_owned(), 0), "it is gone");
+        faults::set(Call::Stat, "f", None);
+        faults::set(Call::Open, "dead", Some(Errno::NOENT));
+        assert_eq!(told().1, 0, "it is gone");
     }
 
     #[test]

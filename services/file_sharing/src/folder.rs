@@ -270,15 +270,24 @@ pub(crate) enum Below {
     Swapped,
 }
 
+/// What is known of one name in a directory, without following it.
+pub(crate) fn stat_below(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
+    #[cfg(test)]
+    crate::faults::check(crate::faults::Call::Stat, name)?;
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
 /// Opens one name in a directory, without following it.
 pub(crate) fn open_below(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Below, Errno> {
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let stat = stat_below(directory, name)?;
     let (flags, directory_expected) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => (THROUGH | OFlags::NOFOLLOW, true),
         FileType::RegularFile => (READ, false),
         FileType::Symlink => return Ok(Below::Link),
         _ => return Ok(Below::Special),
     };
+    #[cfg(test)]
+    crate::faults::check(crate::faults::Call::Open, name)?;
     let handle = match openat(directory, name, flags, Mode::empty()) {
         Ok(handle) => handle,
         // A link now, or no directory any more, or something without a reader.

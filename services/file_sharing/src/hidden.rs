@@ -6,19 +6,8 @@
 //! a blank behind it. All of these names are hidden where one of them is.
 
 use glob::Pattern;
+use norfab_files::names::{fold, is_never_served_folded, may_be_hidden};
 use norfab_files::part::is_part_name;
-
-/// NorFab's own data: databases, logs, fetched files and keys.
-const RUNTIME_FOLDER: &str = "__norfab__";
-
-/// What git keeps of a working copy: old versions, and credentials in its configuration.
-const GIT_FOLDER: &str = ".git";
-
-/// What the names of secret keys end with, and those of their copies have in them: `broker.key_secret~`.
-const SECRET_KEY_PART: &str = ".key_secret";
-
-/// The start of the names of files with environment variables: `.env`, `.env.local`, `.envrc`.
-const ENVIRONMENT_START: &str = ".env";
 
 /// Which names are served that begin with a dot.
 #[derive(Debug, Clone, Default)]
@@ -34,8 +23,7 @@ impl Hidden {
 
     /// Whether nothing of this name is listed, described, sent or taken.
     pub(crate) fn is(&self, name: &[u8]) -> bool {
-        // Most names: all that is hidden begins with a dot or has an underscore, in every form of its name that is plain ASCII.
-        if name.is_ascii() && name.first() != Some(&b'.') && !name.contains(&b'_') {
+        if !may_be_hidden(name) {
             return false;
         }
         let folded = fold(&String::from_utf8_lossy(name));
@@ -51,50 +39,6 @@ impl Hidden {
 /// As [`Hidden::is`], whatever the inventory lists.
 pub(crate) fn is_never_served(name: &[u8]) -> bool {
     is_never_served_folded(&fold(&String::from_utf8_lossy(name)))
-}
-
-fn is_never_served_folded(folded: &str) -> bool {
-    folded == RUNTIME_FOLDER
-        || folded == GIT_FOLDER
-        || folded.contains(SECRET_KEY_PART)
-        || folded.starts_with(ENVIRONMENT_START)
-}
-
-/// The name that stands for all by which some file system opens the same file. Up and down again also folds letters such as the long s;
-/// what is behind a colon is a stream of the file.
-fn fold(name: &str) -> String {
-    let seen = name.chars().filter(|character| !is_ignorable(*character));
-    let folded: String = seen.flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect();
-    let file = folded.split(':').next().unwrap_or_default();
-    match file.trim_end_matches(['.', ' ']) {
-        // Nothing but dots and blanks.
-        "" => folded,
-        trimmed => trimmed.to_owned(),
-    }
-}
-
-/// Characters that file systems which fold cases leave out of names: Unicode's `Default_Ignorable_Code_Point`.
-fn is_ignorable(character: char) -> bool {
-    matches!(
-        character,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fff8}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ mod details;
 mod digest;
 mod entries;
 mod error;
+#[cfg(test)]
+mod faults;
 mod fetch;
 mod folder;
 mod hidden;
@@ -26,6 +28,7 @@ mod listing;
 mod remotes;
 mod sending;
 mod share;
+mod sign;
 mod stating;
 pub mod uploads;
 mod url;

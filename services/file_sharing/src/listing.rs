@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use norfab_service::{Task, TaskContext, TaskError, TaskOutput};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
+use rustix::fs::{Dir, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::error::Refusal;
-use crate::folder::{Below, Dead, Found, open_below};
+use crate::folder::{Below, Dead, Found, open_below, stat_below};
 use crate::share::Share;
 use crate::url::file_url;
 
@@ -70,7 +70,7 @@ fn answer(listing: Result<Listing, Refusal>) -> TaskOutput {
     }
     if listing.unreadable > 0 {
         let count = listing.unreadable;
-        output = output.message(format!("{count} directories could not be read: check the worker's permissions"));
+        output = output.message(format!("{count} names could not be read: check the worker's permissions"));
     }
     output
 }
@@ -84,7 +84,7 @@ fn list(share: &Share, url: &str, entries_max: usize) -> Result<Listing, Refusal
         Err(Stop::Unreadable(errno)) => return Err(Refusal::Unreadable { url: url.to_owned(), errno }),
     };
     let names = entries.named.into_iter().map(|entry| entry.name).collect();
-    Ok(Listing { names, unspeakable: entries.unspeakable, unreadable: 0 })
+    Ok(Listing { names, unspeakable: entries.unspeakable, unreadable: entries.unreadable })
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,6 +159,7 @@ fn enter(
 ) -> Result<Level, Stop> {
     let entries = entries(share, &handle, left)?;
     listing.unspeakable += entries.unspeakable;
+    listing.unreadable += entries.unreadable;
     let mut directories = Vec::new();
     for entry in entries.named {
         match entry.kind {
@@ -201,6 +202,8 @@ pub(crate) struct Entries {
     pub(crate) named: Vec<Entry>,
     /// Names that no URL can hold.
     pub(crate) unspeakable: usize,
+    /// Names of which nobody knows what they are.
+    pub(crate) unreadable: usize,
 }
 
 pub(crate) enum Stop {
@@ -221,6 +224,15 @@ impl Stop {
             Self::TooMany => Refusal::TooMany { url, entries: limits.entries },
             Self::Unreadable(errno) => Refusal::Unreadable { url, errno },
         }
+    }
+}
+
+/// What a name is. `None`: it is gone. Errors: nobody knows.
+fn kind_of(directory: &OwnedFd, name: &str) -> Result<Option<FileType>, Errno> {
+    match stat_below(directory.as_fd(), name.as_bytes()) {
+        Ok(stat) => Ok(Some(FileType::from_raw_mode(stat.st_mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -249,9 +261,13 @@ pub(crate) fn entries(share: &Share, directory: &OwnedFd, left: &mut usize) -> R
         };
         let kind = match entry.file_type() {
             // Some file systems do not tell.
-            FileType::Unknown => match statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                Err(_) => continue,
+            FileType::Unknown => match kind_of(directory, &name) {
+                Ok(Some(kind)) => kind,
+                Ok(None) => continue,
+                Err(_) => {
+                    found.unreadable += 1;
+                    continue;
+                }
             },
             kind => kind,
         };

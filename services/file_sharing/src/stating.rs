@@ -11,6 +11,7 @@ use crate::details::URLS_MAX;
 use crate::digest::FileKey;
 use crate::error::Refusal;
 use crate::share::Share;
+use crate::sign::Sign;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Input {
@@ -58,9 +59,10 @@ fn answer(share: &Share, context: &TaskContext, Input { urls }: Input) -> Result
             "argument 'urls': expected a list of at most {URLS_MAX}, found a list of {found}"
         )));
     }
+    let sign = Sign::new(context, "looking at files");
     let mut standings = Vec::with_capacity(urls.len());
     for url in urls {
-        if context.is_cancelled() {
+        if sign.is_cancelled() {
             return Err(Refusal::Ended { url }.into());
         }
         standings.push(standing(share, url));

@@ -14,6 +14,9 @@ pub struct SyncArgs {
     pub url: String,
     /// The folder here; made if it is not there
     pub target: PathBuf,
+    /// Which workers: any, all, or names with commas
+    #[arg(short, long, default_value = "all")]
+    pub workers: String,
     /// Remove files here that the worker does not have, but for those whose names begin with a dot
     #[arg(long)]
     pub delete: bool,

@@ -88,3 +88,67 @@ fn what_was_not_used_for_the_longest_time_goes_first_and_never_what_is_in_use() 
         client.stop().await;
     });
 }
+
+#[test]
+fn what_is_in_the_way_in_the_cache_goes() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        lab.share("w1", "x", b"a file");
+        lab.worker("w1").await;
+        let client = lab.client("c").await;
+        let cache = FileCache::new(lab.path("cache"), 1 << 20);
+        for _ in 0..2 {
+            drop(fetch(&client, &cache, "x").await);
+            assert_eq!(names(&cache), ["x"]);
+            std::fs::remove_file(lab.path("w1/x")).expect("removed");
+            lab.share("w1", "x/y", b"below");
+            lab.share("w1", "x/z/y", b"below");
+            drop((fetch(&client, &cache, "x/y").await, fetch(&client, &cache, "x/z/y").await));
+            assert_eq!(names(&cache), ["x/y", "x/z/y"]);
+            std::fs::remove_dir_all(lab.path("w1/x")).expect("removed");
+            lab.share("w1", "x", b"a file");
+        }
+        client.stop().await;
+    });
+}
+
+#[test]
+fn files_that_are_fetched_at_once_into_a_cache_that_is_too_small_all_come() {
+    runtime().block_on(async {
+        let mut lab = Lab::new();
+        for number in 0..40 {
+            lab.share("w1", &format!("d{number}/f"), &content(1000));
+        }
+        lab.worker("w1").await;
+        let client = lab.client("c").await;
+        let cache = FileCache::new(lab.path("cache"), 2500);
+        for _ in 0..5 {
+            let mut fetching = tokio::task::JoinSet::new();
+            for lane in 0..4 {
+                let (client, cache) = (client.clone(), cache.clone());
+                fetching.spawn(async move {
+                    for number in (lane..40).step_by(4) {
+                        drop(fetch(&client, &cache, &format!("d{number}/f")).await);
+                    }
+                });
+            }
+            fetching.join_all().await;
+        }
+        assert!(names(&cache).len() <= 3);
+        client.stop().await;
+    });
+}
+
+#[test]
+fn what_is_left_of_the_transfer_of_a_file_goes_with_it_and_nothing_else() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = FileCache::new(folder.path().to_path_buf(), 1 << 20);
+    std::fs::create_dir(folder.path().join("d")).expect("made");
+    for name in ["x", ".x.part", "xy", ".xy.part", "d/x", "d/.x.part"] {
+        std::fs::write(folder.path().join(name), "content").expect("written");
+    }
+    assert_eq!(cache.clear(Some("nf://x")).expect("cleared").files, 2);
+    assert_eq!(names(&cache), [".xy.part", "d/.x.part", "d/x", "xy"]);
+    assert_eq!(cache.clear(Some("nf://d/x")).expect("cleared").files, 2);
+    assert_eq!(cache.clear(Some("nf://d")).expect("cleared").files, 0);
+}

@@ -8,6 +8,7 @@ use norfab_fabric::client::files::{FileTarget, SyncOptions};
 use norfab_files::Prefix;
 use norfab_files::record::{self, Facts};
 use norfab_protocol::ServiceName;
+use norfab_protocol::target::Target;
 use norfab_service::{Service, Task, TaskContext, TaskOutput};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -88,7 +89,8 @@ fn service(paths: Vec<String>, goes_on: bool, more: u32) -> (Service, Arc<Mutex<
     (service, asked)
 }
 
-const PLAIN: SyncOptions = SyncOptions { delete: true, dry_run: false, checksum: false, timeout: PATIENCE };
+const PLAIN: SyncOptions =
+    SyncOptions { workers: Target::All, delete: true, dry_run: false, checksum: false, timeout: PATIENCE };
 
 #[test]
 fn no_name_of_a_hostile_worker_leads_out_or_to_what_is_believed() {

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use norfab_fabric::client::files::{SyncOptions, Synced};
 use norfab_fabric::client::{ClientHandle, FetchError};
+use norfab_protocol::target::Target;
 
 use crate::lab::{Fate, Lab, PATIENCE, content, eventually, read, runtime};
 
-const PLAIN: SyncOptions = SyncOptions { delete: false, dry_run: false, checksum: false, timeout: PATIENCE };
+const PLAIN: SyncOptions =
+    SyncOptions { workers: Target::All, delete: false, dry_run: false, checksum: false, timeout: PATIENCE };
 
 async fn sync(client: &ClientHandle, lab: &Lab, options: SyncOptions) -> Synced {
     client.sync("nf://d", &lab.path("copy"), options, |_| {}).await.expect("it is synchronized")

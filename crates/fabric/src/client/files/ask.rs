@@ -1,6 +1,5 @@
 //! Asking several workers the same, and what those say that answer soon.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use norfab_protocol::client::{JobState, JobUpdate};
@@ -9,8 +8,8 @@ use norfab_protocol::{Identity, TaskResult};
 use serde_json::Value;
 
 use super::super::{ClientHandle, SubmitError};
-use super::find::{GRACE, next_before};
 use super::spec;
+use super::waiting::{Waiting, Work};
 use crate::clock::SystemClock;
 
 /// What workers said.
@@ -38,7 +37,7 @@ impl Answers {
 }
 
 impl ClientHandle {
-    /// Asks workers, and waits until all have answered, or a second behind the first of them.
+    /// Asks workers, and waits until all have answered that show that they have the question.
     pub(super) async fn ask(
         &self,
         task: &str,
@@ -46,29 +45,55 @@ impl ClientHandle {
         target: Target,
         deadline: Instant,
     ) -> Result<Answers, SubmitError> {
+        self.ask_until(task, question, target, deadline, Work::Shown, |_| false).await
+    }
+
+    /// As [`Self::ask`], one that may be at it for long.
+    pub(super) async fn ask_at_length(
+        &self,
+        task: &str,
+        question: Value,
+        worker: &Identity,
+        deadline: Instant,
+    ) -> Result<Answers, SubmitError> {
+        self.ask_until(task, question, Target::list([worker]), deadline, Work::Unseen, |_| false).await
+    }
+
+    /// As [`Self::ask`], and others are waited for no longer than a second once what has been said is enough.
+    pub(super) async fn ask_until(
+        &self,
+        task: &str,
+        question: Value,
+        target: Target,
+        deadline: Instant,
+        work: Work,
+        mut is_enough: impl FnMut(&TaskResult) -> bool + Send,
+    ) -> Result<Answers, SubmitError> {
         let left = deadline.saturating_duration_since(SystemClock::now());
         let mut job = self.submit(spec(task, target, question, left)).await?;
-        let (mut answers, mut asked, mut until) = (Answers::default(), BTreeSet::new(), None);
-        while let Some(update) = next_before(&mut job, until).await {
+        let (mut answers, mut waiting, mut has_ended) = (Answers::default(), Waiting::new(work), false);
+        while let Some(update) = self.next_of(&mut job, &mut waiting).await {
             match update {
-                JobUpdate::Dispatched(workers) => asked.extend(workers),
-                JobUpdate::Result(worker, payload) => {
-                    asked.remove(&worker);
-                    match serde_json::from_slice(&payload) {
-                        Ok(result) => answers.said.push((worker, result)),
-                        Err(error) => answers.errors.push(format!("worker {worker}: {error}")),
+                JobUpdate::Result(worker, payload) => match serde_json::from_slice(&payload) {
+                    Ok(result) => {
+                        if is_enough(&result) {
+                            waiting.is_enough();
+                        }
+                        answers.said.push((worker, result));
                     }
-                    until.get_or_insert(SystemClock::now() + GRACE);
-                }
+                    Err(error) => answers.errors.push(format!("worker {worker}: {error}")),
+                },
                 JobUpdate::Finished(outcome) => {
                     answers.timed_out = outcome.state == JobState::Stale;
                     answers.errors.extend(outcome.errors);
-                    asked.clear();
+                    has_ended = true;
                 }
                 _ => {}
             }
         }
-        answers.silent = asked.into_iter().collect();
+        if !has_ended {
+            answers.silent = waiting.into_silent();
+        }
         Ok(answers)
     }
 }

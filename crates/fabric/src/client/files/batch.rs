@@ -127,8 +127,14 @@ impl Receiver for Batch {
             Arrival::Began { file, offset, facts } => self.began(file, offset, facts),
             Arrival::Content { offset, bytes, .. } => {
                 let Some(current) = &mut self.current else { return Ok(()) };
-                if let To::Part(part) = &current.to {
-                    part.write(&bytes, offset)?;
+                if let To::Part(part) = &current.to
+                    && let Err(error) = part.write(&bytes, offset)
+                {
+                    if is_of_all(&error) {
+                        return Err(error);
+                    }
+                    // It is too large for the file system, for one: others may not be.
+                    current.to = To::Nowhere(error);
                 }
                 current.told += bytes.len() as u64;
                 self.tally.bytes_came(bytes.len() as u64);

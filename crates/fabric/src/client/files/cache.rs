@@ -4,10 +4,11 @@
 //! A file there is used where its worker says that it has the same hash. The time of its last use is its own access time, so that
 //! there is nothing beside the files that could be wrong. Who uses one has it locked, and it is not removed meanwhile.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use norfab_files::tree::{Cursor, Standing};
@@ -16,7 +17,7 @@ use norfab_protocol::target::Target;
 use rustix::fs::{FlockOperation, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 
 use super::super::ClientHandle;
-use super::fetch::Wanted;
+use super::fetch::{Origin, Wanted};
 use super::git::is_git;
 use super::place::{Place, blocking};
 use super::{FetchError, Fetched, check_url};
@@ -36,6 +37,8 @@ const ATTEMPTS_MAX: usize = 3;
 pub struct FileCache {
     folder: PathBuf,
     bytes_max: u64,
+    /// One after the other removes what is too much.
+    shrinking: Arc<Mutex<()>>,
 }
 
 /// One file of it.
@@ -72,7 +75,7 @@ pub struct CachedFile {
 impl FileCache {
     /// A cache in a folder, which is made when it is used, with a bound on its bytes.
     pub fn new(folder: PathBuf, bytes_max: u64) -> Self {
-        Self { folder, bytes_max }
+        Self { folder, bytes_max, shrinking: Arc::default() }
     }
 
     /// Where it is.
@@ -107,7 +110,15 @@ impl FileCache {
             let is_meant = below.as_ref().is_none_or(|below| {
                 entry.path.strip_prefix(below.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             });
-            if is_meant {
+            // What is left of a transfer of it is beside it.
+            let is_part = || {
+                let (above, name) = entry.path.rsplit_once('/').unwrap_or(("", &entry.path));
+                let whole = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
+                whole.zip(below.as_deref()).is_some_and(|(whole, below)| {
+                    below.strip_prefix(above).map(|rest| rest.trim_start_matches('/')) == Some(whole)
+                })
+            };
+            if is_meant || is_part() {
                 cleared.remove(&mut cursor, &entry)?;
             }
         }
@@ -116,6 +127,7 @@ impl FileCache {
 
     /// Removes what was not used for the longest time until so many bytes are left, or only what is in use. Blocks.
     pub fn shrink(&self, bytes_max: u64) -> io::Result<Cleared> {
+        let _turn = self.shrinking.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(tree) = self.tree(false)? else { return Ok(Cleared::default()) };
         let mut cursor = tree.cursor();
         let mut entries = list(&mut cursor)?;
@@ -185,11 +197,57 @@ fn lock(cursor: &mut Cursor, path: &str, how: FlockOperation) -> io::Result<Opti
     Ok((file.metadata()?.nlink() > 0).then_some(file))
 }
 
+/// Removes what is in the way of a file: a file where there is a folder now on its way, or files in a folder in its place. They are
+/// copies. Errors: something is in use.
+fn make_way(cursor: &mut Cursor, path: &RelativePath) -> io::Result<()> {
+    let mut cleared = Cleared::default();
+    for (at, _) in path.as_str().match_indices('/') {
+        let above = RelativePath::parse(&path.as_str()[..at]).map_err(io::Error::other)?;
+        match cursor.look(&above)? {
+            None => return Ok(()),
+            Some(Standing::File(facts)) => {
+                let entry = CacheEntry { path: above.to_string(), bytes: facts.size, used: 0 };
+                return remove_from_way(&mut cleared, cursor, &entry);
+            }
+            Some(_) => {}
+        }
+    }
+    if cursor.look(path)? == Some(Standing::Folder) {
+        for entry in list_below(cursor, path.to_string())? {
+            remove_from_way(&mut cleared, cursor, &entry)?;
+        }
+        match cursor.remove_empty(path) {
+            // It went with the last of its files.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn remove_from_way(cleared: &mut Cleared, cursor: &mut Cursor, entry: &CacheEntry) -> io::Result<()> {
+    match cleared.remove(cursor, entry)? {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("'{}' is in its way in the cache, and in use: try again", entry.path))),
+    }
+}
+
 /// All files, in no order.
 fn list(cursor: &mut Cursor) -> io::Result<Vec<CacheEntry>> {
-    let (mut entries, mut ahead) = (Vec::new(), vec![String::new()]);
+    list_below(cursor, String::new())
+}
+
+/// All files below a folder, in no order.
+fn list_below(cursor: &mut Cursor, folder: String) -> io::Result<Vec<CacheEntry>> {
+    let (mut entries, mut ahead) = (Vec::new(), vec![folder]);
     while let Some(folder) = ahead.pop() {
-        for named in cursor.names(&folder)? {
+        let names = match cursor.names(&folder) {
+            Ok(names) => names,
+            // Another command has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        for named in names {
             let path = if folder.is_empty() { named.name.clone() } else { format!("{folder}/{}", named.name) };
             match named.standing {
                 Standing::Folder => ahead.push(path),
@@ -225,7 +283,7 @@ impl ClientHandle {
         let timeout = timeout.min(TIMEOUT_MAX);
         let deadline = SystemClock::now() + timeout;
         let (served, target) = if is_git(url) {
-            let (served, worker) = self.resolve_git(url, deadline, timeout).await?;
+            let (served, worker) = self.resolve_git(url, deadline, timeout, &BTreeSet::new()).await?;
             (served, Target::list([worker]))
         } else {
             (url.to_owned(), Target::All)
@@ -237,10 +295,17 @@ impl ClientHandle {
         let opened = cache.clone();
         let tree = blocking(move || opened.tree(true)).await.map_err(cannot_write)?;
         let tree = tree.ok_or_else(|| cannot_write(io::Error::other("the folder of the cache is gone")))?;
+        let (cleared, way) = (Arc::clone(&tree), path.clone());
+        blocking(move || make_way(&mut cleared.cursor(), &way)).await.map_err(cannot_write)?;
         for _ in 0..ATTEMPTS_MAX {
             let place = Place::Below { tree: Arc::clone(&tree), path: path.clone(), shown: shown.clone() };
-            let wanted = Wanted { url: &served, target: &shown, timeout, deadline };
-            let fetched = self.fetch_placed(&wanted, place, target.clone(), &mut progress).await?;
+            let origin = if is_git(url) { Origin::Git(url) } else { Origin::Workers(Target::All) };
+            let wanted = Wanted { url: &served, target: &shown, timeout, deadline, origin };
+            let fetched = match self.fetch_placed(&wanted, place, target.clone(), &mut progress).await {
+                // A folder on the way to it was removed, as it was empty for a moment.
+                Err(FetchError::Write { error, .. }) if error.kind() == io::ErrorKind::NotFound => continue,
+                fetched => fetched?,
+            };
             let (tree, path, cache) = (Arc::clone(&tree), path.clone(), cache.clone());
             let file = blocking(move || {
                 let Some(file) = lock(&mut tree.cursor(), path.as_str(), FlockOperation::NonBlockingLockShared)? else {
@@ -249,7 +314,10 @@ impl ClientHandle {
                 let (now, same) =
                     (Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }, Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT });
                 rustix::fs::futimens(&file, &Timestamps { last_access: now, last_modification: same })?;
-                cache.shrink(cache.bytes_max)?;
+                if let Err(error) = cache.shrink(cache.bytes_max) {
+                    // What was fetched is there all the same.
+                    tracing::warn!("the cache {} cannot be made smaller: {error}", cache.folder.display());
+                }
                 Ok(Some(file))
             });
             if let Some(file) = file.await.map_err(cannot_write)? {

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use norfab_files::names::{fold, may_be_hidden};
 use norfab_files::record::Facts;
 use norfab_files::tree::{Cursor, Standing, local_mode};
 use norfab_files::{RelativePath, Tree};
@@ -184,7 +185,8 @@ enum Step {
 /// Whether a worker would not list a name, or not what is below it. Python NorFab lists no path with two underscores behind each other.
 fn is_never_listed(name: &str, is_python: bool) -> bool {
     let is_internal = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
-    name.starts_with('.') || is_internal || is_python && name.contains("__")
+    let is_hidden = may_be_hidden(name.as_bytes()) && fold(name).starts_with('.');
+    is_hidden || is_internal || is_python && name.contains("__")
 }
 
 /// Opens the folder here, which is made if it may be. `None`: it is not there, and is not made.

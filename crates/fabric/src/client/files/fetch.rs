@@ -32,6 +32,16 @@ pub(super) struct Wanted<'a> {
     pub(super) target: &'a Path,
     pub(super) timeout: Duration,
     pub(super) deadline: Instant,
+    pub(super) origin: Origin<'a>,
+}
+
+/// Whose file it is that is wanted. Another worker may have something else under the same URL.
+#[derive(Debug, Clone)]
+pub(super) enum Origin<'a> {
+    /// That of any of these.
+    Workers(Target),
+    /// That of a git remote, by its URL: workers that know the remote say where they serve it.
+    Git(&'a str),
 }
 
 impl Wanted<'_> {
@@ -120,14 +130,15 @@ impl ClientHandle {
         mut progress: impl FnMut(u64, u64) + Send,
     ) -> Result<Fetched, FetchError> {
         let timeout = timeout.min(TIMEOUT_MAX);
-        let wanted = Wanted { url, target, timeout, deadline: SystemClock::now() + timeout };
+        let origin = if is_git(url) { Origin::Git(url) } else { Origin::Workers(Target::All) };
+        let wanted = Wanted { url, target, timeout, deadline: SystemClock::now() + timeout, origin };
         check_url(url)?;
         // Before anybody is asked, so that a mistake is told at once.
         let place = Place::of(target).map_err(|error| wanted.cannot_write(error))?;
         if !is_git(url) {
             return self.fetch_placed(&wanted, place, Target::All, &mut progress).await;
         }
-        let (resolved, worker) = self.resolve_git(url, wanted.deadline, timeout).await?;
+        let (resolved, worker) = self.resolve_git(url, wanted.deadline, timeout, &BTreeSet::new()).await?;
         let wanted = Wanted { url: &resolved, ..wanted };
         // Others may have something else in the place of the checkout.
         self.fetch_placed(&wanted, place, Target::list([worker]), &mut progress).await
@@ -166,7 +177,7 @@ impl ClientHandle {
             let before = at_hand.best;
             let receiver =
                 OneFile { part, size: holder.size, is_there, had: 0, received: 0, whole: None, failed: None, replaces };
-            let files = json!([{ "url": wanted.url, "have_bytes": have.0, "have_sha256": have.1 }]);
+            let files = json!([{ "url": holder.url, "have_bytes": have.0, "have_sha256": have.1 }]);
             let patience = Patience { deadline: wanted.deadline, factor: fruitless.factor(), is_replaceable: false };
             // What is told is where it begins, and what comes then: messages have little beside content.
             let (size, first) = (holder.size, if is_there { holder.size } else { have.0 });
@@ -232,7 +243,9 @@ impl ClientHandle {
                     next
                 }
                 Err(FetchError::TimedOut { .. }) => return Err(wanted.timed_out(reason)),
-                Err(FetchError::NotFound { .. }) => return Err(broken(holder.worker, reason)),
+                Err(FetchError::NotFound { .. } | FetchError::Silent { .. }) => {
+                    return Err(broken(holder.worker, reason));
+                }
                 Err(error) => return Err(error),
             };
         }
@@ -251,11 +264,20 @@ impl ClientHandle {
         }
         let mut others = without.clone();
         others.insert(last.worker.clone());
-        let found = self.find(wanted.url, Target::All, wanted.deadline, wanted.timeout, &others).await;
+        let (deadline, timeout) = (wanted.deadline, wanted.timeout);
+        let found = match &wanted.origin {
+            Origin::Workers(workers) => self.find(wanted.url, workers.clone(), deadline, timeout, &others).await,
+            Origin::Git(url) => match self.resolve_git(url, deadline, timeout, &others).await {
+                Ok((served, worker)) => self.find(&served, Target::list([worker]), deadline, timeout, &others).await,
+                Err(error) => Err(error),
+            },
+        };
         match found {
             Ok(holder) if holder.md5.is_none() => return Ok(holder),
             Err(FetchError::Submit(error)) => return Err(error.into()),
-            Err(error @ FetchError::NotFound { .. }) if without.contains(&last.worker) => {
+            Err(error @ (FetchError::NotFound { .. } | FetchError::Silent { .. }))
+                if without.contains(&last.worker) =>
+            {
                 *denied += 1;
                 if *denied >= DENIALS_MAX {
                     return Err(error);

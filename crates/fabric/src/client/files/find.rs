@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::super::{ClientHandle, JobHandle};
-use super::{FetchError, spec};
+use super::waiting::{Waiting, Work};
+use super::{FetchError, nobody_has, spec};
 use crate::clock::SystemClock;
 
 /// How long others are waited for once a worker has said that it does not have a file. One that is registered and does not answer costs
@@ -21,6 +22,8 @@ pub const GRACE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) worker: Identity,
+    /// Where it has it.
+    pub(super) url: String,
     pub(super) size: u64,
     /// Of workers of Python NorFab only: they tell it without being asked.
     pub(super) md5: Option<String>,
@@ -92,14 +95,20 @@ impl ClientHandle {
         without: &BTreeSet<Identity>,
     ) -> Result<Holder, FetchError> {
         let question = json!({ "urls": [url] });
-        let mut answers = match self.ask_holders("stat_files", question, target, deadline, without, stated).await? {
+        let mut answers = match self
+            .ask_holders(url, "stat_files", question, target, deadline, without, Work::Shown, stated)
+            .await?
+        {
             Ok(holder) => return Ok(holder),
             Err(answers) => answers,
         };
         if !answers.others.is_empty() {
             let others = Target::list(std::mem::take(&mut answers.others));
             let question = json!({ "url": url });
-            match self.ask_holders("file_details", question, others, deadline, without, detailed).await? {
+            match self
+                .ask_holders(url, "file_details", question, others, deadline, without, Work::Unseen, detailed)
+                .await?
+            {
                 Ok(holder) => return Ok(holder),
                 Err(more) => {
                     answers.reasons.extend(more.reasons);
@@ -111,62 +120,52 @@ impl ClientHandle {
         let silent = answers.silent.iter().map(|worker| format!("worker {worker} has not answered"));
         let mut reasons: Vec<String> = answers.reasons.into_iter().chain(silent).collect();
         reasons.dedup();
-        let (url, reason) = (url.to_owned(), reasons.join("; "));
-        Err(match answers.timed_out {
-            true => FetchError::TimedOut { url, timeout, reason },
-            false => FetchError::NotFound { url, reason },
-        })
+        let is_silent = !answers.silent.is_empty();
+        Err(nobody_has(url.to_owned(), timeout, answers.timed_out, is_silent, reasons.join("; ")))
     }
 
     async fn ask_holders(
         &self,
+        url: &str,
         task: &str,
         question: Value,
         target: Target,
         deadline: Instant,
         without: &BTreeSet<Identity>,
+        work: Work,
         read: fn(&TaskResult) -> Said,
     ) -> Result<Result<Holder, Answers>, FetchError> {
         let left = deadline.saturating_duration_since(SystemClock::now());
         let mut job = self.submit(spec(task, target, question, left)).await?;
         let mut answers = Answers::default();
-        let mut asked: BTreeSet<Identity> = BTreeSet::new();
-        let mut taken: BTreeSet<Identity> = BTreeSet::new();
-        let mut until = None;
-        loop {
-            let Some(update) = next_before(&mut job, until).await else {
-                // Who has taken the question is at it: a worker of Python NorFab reads all of a file for its answer.
-                if until.take().is_some() && taken.iter().any(|worker| asked.contains(worker)) {
-                    continue;
-                }
-                break;
-            };
+        let (mut waiting, mut has_ended) = (Waiting::new(work), false);
+        while let Some(update) = self.next_of(&mut job, &mut waiting).await {
             match update {
-                JobUpdate::Accepted(worker) => drop(taken.insert(worker)),
-                JobUpdate::Dispatched(workers) => asked.extend(workers),
                 JobUpdate::Result(worker, payload) => {
-                    asked.remove(&worker);
                     let said = match serde_json::from_slice(&payload) {
                         Ok(result) => read(&result),
                         Err(error) => Said::HasNot(error.to_string()),
                     };
                     match said {
                         Said::Has(..) if without.contains(&worker) => {}
-                        Said::Has(size, md5) => return Ok(Ok(Holder { worker, size, md5 })),
+                        Said::Has(size, md5) => {
+                            return Ok(Ok(Holder { worker, url: url.to_owned(), size, md5 }));
+                        }
                         Said::HasNot(reason) => answers.reasons.push(reason),
                         Said::Other => answers.others.push(worker),
                     }
-                    until.get_or_insert(SystemClock::now() + GRACE);
                 }
                 JobUpdate::Finished(outcome) => {
                     answers.timed_out = outcome.state == JobState::Stale;
                     answers.reasons.extend(outcome.errors);
-                    asked.clear();
+                    has_ended = true;
                 }
                 _ => {}
             }
         }
-        answers.silent = asked.into_iter().collect();
+        if !has_ended {
+            answers.silent = waiting.into_silent();
+        }
         Ok(Err(answers))
     }
 }

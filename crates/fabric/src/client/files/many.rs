@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use norfab_protocol::Identity;
 use norfab_protocol::target::Target;
+use norfab_protocol::{Identity, TaskResult};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::super::ClientHandle;
 use super::batch::{Tally, Wish};
-use super::fetch::Wanted;
+use super::fetch::{Origin, Wanted};
 use super::git::is_git;
 use super::place::{Place, blocking, sync_beside};
 use super::schedule::{FilesProgress, Item, Schedule, Tell};
-use super::{FetchError, Fetched, check_url};
+use super::waiting::Work;
+use super::{FetchError, Fetched, check_url, nobody_has};
 use crate::clock::{SystemClock, TIMEOUT_MAX};
 
 /// URLs of one question, as many as a worker answers.
@@ -58,6 +59,8 @@ pub(super) struct Survey {
     others: Vec<Identity>,
     /// Why some said nothing.
     reason: String,
+    /// Those that have not answered.
+    silent: BTreeSet<Identity>,
     timed_out: bool,
 }
 
@@ -96,7 +99,7 @@ impl ClientHandle {
             }
         }
         let urls: Vec<String> = of_git.iter().map(|open| open.url.clone()).collect();
-        match self.resolve_many(&urls, deadline, timeout).await {
+        match self.resolve_many(&urls, deadline, timeout, &BTreeSet::new()).await {
             Ok(resolved) => {
                 for (open, resolved) in of_git.into_iter().zip(resolved) {
                     match resolved {
@@ -162,8 +165,9 @@ impl ClientHandle {
             } else {
                 // Workers of Python NorFab send one file after the other.
                 let shown = place.shown().to_path_buf();
-                let wanted = Wanted { url: &url, target: &shown, timeout, deadline };
                 let others = Target::list(survey.others.clone());
+                let origin = Origin::Workers(target.clone());
+                let wanted = Wanted { url: &url, target: &shown, timeout, deadline, origin };
                 self.fetch_beside(&wanted, place, others, tally, tell).await
             };
             outcomes.push((index, outcome));
@@ -200,7 +204,7 @@ impl ClientHandle {
         let mut survey =
             Survey { holders: vec![Vec::new(); urls.len()], reasons: vec![None; urls.len()], ..Survey::default() };
         let mut others = BTreeSet::new();
-        let mut first = 0;
+        let (mut first, mut target) = (0, target);
         while first < urls.len() {
             let mut bytes = 0;
             let fits = urls[first..].iter().take(URLS_MAX).take_while(|url| {
@@ -208,14 +212,25 @@ impl ClientHandle {
                 bytes <= URLS_BYTES_MAX
             });
             let some = &urls[first..first + fits.count().max(1)];
-            let answers = self.ask("stat_files", json!({ "urls": some }), target.clone(), deadline).await;
+            let mut open: BTreeSet<usize> = (0..some.len()).collect();
+            let is_enough = |result: &TaskResult| {
+                for (at, standing) in standings(result, some.len()).into_iter().flatten().enumerate() {
+                    if standing.kind == "file" {
+                        open.remove(&at);
+                    }
+                }
+                open.is_empty()
+            };
+            let question = json!({ "urls": some });
+            let answers = self.ask_until("stat_files", question, target, deadline, Work::Shown, is_enough).await;
             let answers = answers.map_err(|error| error.to_string())?;
             survey.timed_out |= answers.timed_out;
             survey.reason = answers.reason();
+            survey.silent.extend(answers.silent);
+            // Who is silent costs a while once, and not for each question.
+            let answering: Vec<Identity> = answers.said.iter().map(|(worker, _)| worker.clone()).collect();
             for (worker, result) in answers.said {
-                let standings: Option<Vec<Standing>> =
-                    if result.failed { None } else { serde_json::from_str(result.result.get()).ok() };
-                let Some(standings) = standings.filter(|standings| standings.len() == some.len()) else {
+                let Some(standings) = standings(&result, some.len()) else {
                     others.insert(worker);
                     continue;
                 };
@@ -237,10 +252,21 @@ impl ClientHandle {
                 }
             }
             first += some.len();
+            if answering.is_empty() {
+                break;
+            }
+            target = Target::list(answering);
         }
         survey.others = others.into_iter().collect();
         Ok(survey)
     }
+}
+
+/// What a worker says of so many URLs. `None`: it does not know the question.
+fn standings(result: &TaskResult, urls: usize) -> Option<Vec<Standing>> {
+    let standings: Vec<Standing> =
+        if result.failed { return None } else { serde_json::from_str(result.result.get()).ok()? };
+    (standings.len() == urls).then_some(standings)
 }
 
 impl Survey {
@@ -266,9 +292,6 @@ impl Survey {
             (None, "") => "no worker has it".to_owned(),
             (None, reason) => reason.to_owned(),
         };
-        match self.timed_out {
-            true => FetchError::TimedOut { url, timeout, reason },
-            false => FetchError::NotFound { url, reason },
-        }
+        nobody_has(url, timeout, self.timed_out, !self.silent.is_empty(), reason)
     }
 }

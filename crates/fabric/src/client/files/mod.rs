@@ -6,7 +6,7 @@
 //!
 //! Until a file is whole it is `.NAME.part` beside its place.
 //!
-//! Reading order: `find` (who has it), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes), `place` (where it
+//! Reading order: `find` (who has it; `waiting`: how long those are waited for that are asked), `stream` (one transfer of one worker of ours), `fetch` (as many as it takes), `place` (where it
 //! goes), `python` (workers of Python NorFab), `git` (files of git remotes). Many files: `many`, `schedule` (which worker sends which),
 //! `batch` (one transfer of many); `cache` (files that were fetched before); `sync`, with `listing` (what is there) and `compare` (what is
 //! here). `survey` (what each worker has), `names` (of Python's).
@@ -31,6 +31,7 @@ mod survey;
 mod sync;
 mod taker;
 mod upload;
+mod waiting;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,6 +101,14 @@ pub enum FetchError {
         /// What is known.
         reason: String,
     },
+    /// Nobody who answered has it, and not all did that might have it.
+    #[error("nobody who answered has '{url}', and it is not known who else: {reason}")]
+    Silent {
+        /// Which.
+        url: String,
+        /// What the workers said, and who did not.
+        reason: String,
+    },
     /// The job was not taken.
     #[error(transparent)]
     Submit(#[from] SubmitError),
@@ -162,4 +171,13 @@ fn spec(task: &str, target: Target, kwargs: Value, timeout: Duration) -> JobSpec
 /// Errors: it is no URL of a file.
 fn check_url(url: &str) -> Result<(), FetchError> {
     if url.starts_with("nf://") || git::is_git(url) { Ok(()) } else { Err(FetchError::Url(url.to_owned())) }
+}
+
+/// Why nobody is known to have something: `timed_out`, time was over; `silent`, somebody who might have it did not answer.
+fn nobody_has(url: String, timeout: Duration, timed_out: bool, silent: bool, reason: String) -> FetchError {
+    match (timed_out, silent) {
+        (true, _) => FetchError::TimedOut { url, timeout, reason },
+        (false, true) => FetchError::Silent { url, reason },
+        (false, false) => FetchError::NotFound { url, reason },
+    }
 }

@@ -74,6 +74,8 @@ struct Worker {
     is_broken: bool,
     fruitless: Fruitless,
     paused_until: Option<Instant>,
+    /// The turn in which there was nothing for it.
+    idle_in: Option<u64>,
 }
 
 /// All of it.
@@ -87,6 +89,8 @@ pub(super) struct Schedule<'a> {
     pending: VecDeque<usize>,
     outcomes: Vec<Option<Result<Fetched, FetchError>>>,
     tally: Arc<Tally>,
+    /// How often a transfer has ended: until the next one ends, what waits becomes less and nothing else.
+    turn: u64,
 }
 
 impl<'a> Schedule<'a> {
@@ -104,10 +108,11 @@ impl<'a> Schedule<'a> {
             is_broken: false,
             fruitless: Fruitless::default(),
             paused_until: None,
+            idle_in: None,
         };
         let workers = workers.into_iter().map(worker).collect();
         let (pending, outcomes) = ((0..items.len()).collect(), items.iter().map(|_| None).collect());
-        Self { client, deadline, timeout, workers, items, pending, outcomes, tally }
+        Self { client, deadline, timeout, workers, items, pending, outcomes, tally, turn: 0 }
     }
 
     /// Fetches all, and says of each, in the order of items, what became of it, with its index.
@@ -155,11 +160,12 @@ impl<'a> Schedule<'a> {
             }
             let state = &mut self.workers[worker];
             state.paused_until.take_if(|until| *until <= now);
-            if state.is_busy || state.paused_until.is_some() {
+            if state.is_busy || state.paused_until.is_some() || state.idle_in == Some(self.turn) {
                 continue;
             }
             let taken = self.take(worker);
             if taken.is_empty() {
+                self.workers[worker].idle_in = Some(self.turn);
                 continue;
             }
             let state = &mut self.workers[worker];
@@ -203,6 +209,7 @@ impl<'a> Schedule<'a> {
 
     fn ended(&mut self, worker: usize, Ended { wishes, ends, ended, brought_something }: Ended) {
         self.workers[worker].is_busy = false;
+        self.turn += 1;
         let mut open = Vec::new();
         for (wish, end) in wishes.into_iter().zip(ends) {
             let item = wish.index;

@@ -202,6 +202,10 @@ fn write<R: Receiver>(
         let length = message.len() as u64;
         let taken = sink.take(message, &mut arrived);
         for arrival in arrived.drain(..) {
+            // What is declared whole stays as it was when it was.
+            if receiver.is_done() {
+                break;
+            }
             if let Err(error) = receiver.arrived(arrival) {
                 return (receiver, Err(Broken::Write(error)));
             }

@@ -12,7 +12,7 @@ use norfab_protocol::target::Target;
 use super::super::ClientHandle;
 use super::batch::{Tally, Wish};
 use super::compare::{self, Manner, Plan, WantedFile};
-use super::fetch::Wanted;
+use super::fetch::{Origin, Wanted};
 use super::listing::{Listing, url_below};
 use super::place::{Place, blocking};
 use super::schedule::{FilesProgress, Item, Schedule, Tell};
@@ -20,10 +20,13 @@ use super::{FetchError, Fetched};
 use crate::clock::{SystemClock, TIMEOUT_MAX};
 
 /// How to synchronize.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SyncOptions {
+    /// Which workers are asked: the first that has the folder tells what is in it, and others send what they have of the same.
+    pub workers: Target,
     /// Whether files here that the worker does not have are removed, and folders that are empty then. Not where it told of less than
-    /// it has, or of nothing.
+    /// it has, or of nothing, where something did not come, and where another worker may have other files in that folder, unless one is
+    /// named.
     pub delete: bool,
     /// Whether it is only told what would be done.
     pub dry_run: bool,
@@ -90,7 +93,7 @@ impl ClientHandle {
         let timeout = options.timeout.min(TIMEOUT_MAX);
         let deadline = SystemClock::now() + timeout;
         let cannot_write = |error| FetchError::Write { path: target.to_path_buf(), error };
-        let listing = Arc::new(self.list_folder(url, deadline, timeout).await?);
+        let listing = Arc::new(self.list_folder(url, options.workers.clone(), deadline, timeout).await?);
         let (folder, manner) = (target.to_path_buf(), Manner { checksum: options.checksum, dry_run: options.dry_run });
         let (listed, dry_run) = (Arc::clone(&listing), options.dry_run);
         let (tree, plan) = blocking(move || {
@@ -133,23 +136,17 @@ impl ClientHandle {
         synced: &mut Synced,
     ) -> std::io::Result<()> {
         if options.delete {
-            synced.not_deleted = if listing.entries.is_empty() {
-                Some("the folder there is empty: remove the one here by hand if that is meant".to_owned())
-            } else if !listing.is_complete() {
-                Some("not all that is there was told, so nobody knows what is not".to_owned())
-            } else {
-                None
-            };
+            synced.not_deleted = why_not(&listing, &options.workers, synced.failed.len());
         }
         let deletes = options.delete && synced.not_deleted.is_none();
         let writes = !options.dry_run && !synced.fetched.is_empty();
         let removed = blocking(move || {
-            let removed = deletes.then(|| compare::remove_others(&tree, &listing, options.dry_run));
             if writes {
-                // Once for all of them: for each file it would take longer than all else together.
+                // Once for all of them: for each file it would take longer than all else together. And before anything goes: what came
+                // may be what is removed here under its old name.
                 tree.sync()?;
             }
-            Ok(removed.unwrap_or_default())
+            Ok(deletes.then(|| compare::remove_others(&tree, &listing, options.dry_run)).unwrap_or_default())
         })
         .await?;
         synced.deleted = removed.files;
@@ -211,8 +208,9 @@ impl ClientHandle {
             for (index, file) in wanted.iter().enumerate() {
                 let (url, place) = (url_below(run.url, file.path.as_str()), place(file));
                 let shown = place.shown().to_path_buf();
-                let one = Wanted { url: &url, target: &shown, timeout: run.timeout, deadline: run.deadline };
                 let worker = Target::list([&run.listing.worker]);
+                let origin = Origin::Workers(worker.clone());
+                let one = Wanted { url: &url, target: &shown, timeout: run.timeout, deadline: run.deadline, origin };
                 outcomes.push((index, self.fetch_beside(&one, place, worker, &tally, tell).await));
             }
             outcomes
@@ -242,7 +240,8 @@ impl ClientHandle {
         if !run.listing.peers.is_empty() {
             let urls: Vec<&str> = wishes.iter().map(|wish| wish.url.as_str()).collect();
             // Without them it goes, too.
-            survey = self.survey_urls(&urls, Target::list(&run.listing.peers), run.deadline).await.ok();
+            let until = run.deadline.min(SystemClock::now() + PEERS_MAX);
+            survey = self.survey_urls(&urls, Target::list(&run.listing.peers), until).await.ok();
         }
         workers.extend(survey.iter().flat_map(|survey| survey.workers.clone()));
         let items = wishes.into_iter().enumerate().map(|(at, wish)| {
@@ -258,6 +257,35 @@ impl ClientHandle {
         (workers, items.collect())
     }
 }
+
+/// Why nothing may be removed here.
+fn why_not(listing: &Listing, workers: &Target, failed: usize) -> Option<String> {
+    let is_named = workers.names().is_some_and(|names| names.len() == 1);
+    if listing.entries.is_empty() {
+        return Some("the folder there is empty: remove the one here by hand if that is meant".to_owned());
+    }
+    if let Some(why) = listing.incomplete() {
+        return Some(why);
+    }
+    if failed > 0 {
+        return Some(format!("{failed} files did not come, or cannot be written"));
+    }
+    if is_named {
+        return None;
+    }
+    let Listing { worker, rivals, .. } = listing;
+    if *workers == Target::Any {
+        return Some(format!(
+            "other workers than {worker} may have other files in that folder: name one with --workers"
+        ));
+    }
+    let (first, more) = rivals.split_first()?;
+    let names = more.iter().fold(format!("{worker}, {first}"), |names, name| format!("{names}, {name}"));
+    Some(format!("workers {names} may each have other files in that folder: name one with --workers"))
+}
+
+/// How long other workers may take to say what they have, while nothing is fetched.
+const PEERS_MAX: Duration = Duration::from_secs(5);
 
 /// What one synchronization is about.
 struct Run<'a> {

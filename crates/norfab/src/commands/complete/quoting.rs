@@ -52,6 +52,11 @@ impl Quoting {
         };
         let mut quoted = typed.to_owned();
         for character in rest.chars() {
+            if (self.open, character) == (Some('\''), '\'') {
+                // Nothing is escaped in such a quotation: it ends, and another one begins. What follows must not become a command.
+                quoted.push_str("'\\''");
+                continue;
+            }
             let escape = match self.open {
                 Some('\'') => false,
                 Some(_) => matches!(character, '"' | '\\' | '$' | '`'),
@@ -81,6 +86,15 @@ mod tests {
         ] {
             let quoting = Quoting::of(Shell::Bash, typed);
             assert_eq!((quoting.text.as_str(), quoting.with("a $b").as_str()), (text, whole));
+        }
+        // A name of a worker that ends a quotation would be a command.
+        let hostile = "q'$(touch pwned)'r";
+        for (typed, whole) in [
+            ("'nf://", r"nf://q'\''$(touch pwned)'\''r"),
+            ("\"nf://", r"nf://q'\$(touch pwned)'r"),
+            ("nf://", r"nf://q\'\$\(touch\ pwned\)\'r"),
+        ] {
+            assert_eq!(Quoting::of(Shell::Bash, typed).with(hostile), whole);
         }
         assert_eq!(Quoting::of(Shell::Zsh, "a\\").with(" b"), "a\\ b");
     }

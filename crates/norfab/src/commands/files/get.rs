@@ -69,7 +69,10 @@ pub async fn run(global: &Global, words: GetArgs) -> Result<Code, Failure> {
     let mut taken = BTreeMap::new();
     let mut wanted = Vec::with_capacity(urls.len());
     for (url, name) in urls.iter().zip(names) {
-        if let Some(other) = taken.insert(name, url) {
+        // In the cache each has a path of its own.
+        if cache.is_none()
+            && let Some(other) = taken.insert(name, url)
+        {
             return Err(Failure::usage(format!("'{other}' and '{url}' would both become '{name}'"))
                 .hint("fetch them one after the other, with a name for each"));
         }
@@ -90,13 +93,13 @@ fn file_name(url: &str) -> Result<&str, Failure> {
 }
 
 async fn one(global: &Global, wanted: Wanted) -> Result<Code, Failure> {
-    let connected = Connected::new(global).await?;
+    let connected = Connected::to_ask(global).await?;
     let progress = Progress::new(global, 1);
     let cache = cache_of(&connected, &wanted)?;
     let fetched = fetch(&connected.client, &wanted, cache.as_deref(), progress.file(&shown_name(&wanted))).await;
     drop(progress);
     connected.client.stop().await;
-    let fetched = fetched?;
+    let (fetched, _held) = fetched?;
     if global.json {
         printer::json(&document(&wanted.url, &fetched));
     } else {
@@ -106,12 +109,12 @@ async fn one(global: &Global, wanted: Wanted) -> Result<Code, Failure> {
 }
 
 async fn many(global: &Global, wanted: Vec<Wanted>) -> Result<Code, Failure> {
-    let connected = Connected::new(global).await?;
+    let connected = Connected::to_ask(global).await?;
     let progress = Progress::new(global, wanted.len());
     let turns = Arc::new(Semaphore::new(FETCHED_AT_ONCE));
     let mut documents: Vec<Value> = vec![Value::Null; wanted.len()];
     let mut transfers = JoinSet::new();
-    let cache = cache_of(&connected, &wanted[0])?;
+    let (cache, bytes_max) = (cache_of(&connected, &wanted[0])?, wanted[0].cache);
     for (at, wanted) in wanted.into_iter().enumerate() {
         let cache = cache.clone();
         let (client, progress, turns) = (connected.client.clone(), progress.clone(), Arc::clone(&turns));
@@ -122,11 +125,19 @@ async fn many(global: &Global, wanted: Vec<Wanted>) -> Result<Code, Failure> {
         });
     }
     let (mut code, mut failed) = (Code::Ok, 0);
+    // All that is told stays until all is told.
+    let mut held = Vec::new();
     while let Some(done) = transfers.join_next().await {
         let (at, url, fetched) = done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
         match fetched {
-            Ok(fetched) if global.json => documents[at] = document(&url, &fetched),
-            Ok(fetched) => printer::line(&sentence(&fetched)),
+            Ok((fetched, file)) => {
+                held.push((file, fetched.bytes));
+                if global.json {
+                    documents[at] = document(&url, &fetched);
+                } else {
+                    printer::line(&sentence(&fetched));
+                }
+            }
             Err(failure) => {
                 printer::error(&failure.text);
                 documents[at] = json!({ "url": url });
@@ -138,6 +149,17 @@ async fn many(global: &Global, wanted: Vec<Wanted>) -> Result<Code, Failure> {
     }
     drop(progress);
     connected.client.stop().await;
+    if let Some(bytes_max) = bytes_max
+        && global.quiet == 0
+    {
+        let kept = held.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        if kept > bytes_max {
+            printer::warning(&format!(
+                "these files have {kept} bytes and the cache may have {bytes_max}: the next command with --cache removes some; \
+                 give it more with --cache-limit"
+            ));
+        }
+    }
     if global.json {
         let count = documents.len();
         let mut all = json!({ "files": documents });
@@ -155,7 +177,7 @@ async fn to_stdout(global: &Global, url: &str, name: &str, timeout: Duration) ->
     }
     let folder = tempfile::tempdir().map_err(Failure::failed)?;
     let wanted = Wanted { url: url.to_owned(), target: folder.path().join("file"), timeout, cache: None };
-    let connected = Connected::new(global).await?;
+    let connected = Connected::to_ask(global).await?;
     let progress = Progress::new(global, 1);
     let fetched = fetch(&connected.client, &wanted, None, progress.file(name)).await;
     drop(progress);
@@ -177,17 +199,20 @@ fn cache_of(connected: &Connected, wanted: &Wanted) -> Result<Option<Arc<FileCac
     Ok(Some(Arc::new(FileCache::new(connected.fetched_files()?, bytes_max))))
 }
 
+/// A file that came; and open and locked, if it is in the cache: it stays there as long as that is held.
+type Got = (Fetched, Option<File>);
+
 async fn fetch(
     client: &ClientHandle,
     wanted: &Wanted,
     cache: Option<&FileCache>,
     mut progress: FileProgress,
-) -> Result<Fetched, Failure> {
+) -> Result<Got, Failure> {
     let Wanted { url, target, timeout, .. } = wanted;
     let tell = |bytes, size| progress.show(bytes, size);
     let fetched = match cache {
-        None => client.fetch_file(url, target, *timeout, tell).await,
-        Some(cache) => client.fetch_cached(url, cache, *timeout, tell).await.map(|cached| cached.fetched),
+        None => client.fetch_file(url, target, *timeout, tell).await.map(|fetched| (fetched, None)),
+        Some(cache) => client.fetch_cached(url, cache, *timeout, tell).await.map(|it| (it.fetched, Some(it.file))),
     };
     fetched.map_err(|error| failure(&error))
 }

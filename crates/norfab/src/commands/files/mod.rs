@@ -87,6 +87,11 @@ fn with_something<'a, T>(
         });
     }
     if answered.timed_out || errors.is_empty() && !answered.silent.is_empty() {
+        if !answered.timed_out {
+            let silent: Vec<Identity> = answered.silent.iter().cloned().collect();
+            let text = format!("no worker told of '{url}': no answer from {}", named(&silent));
+            return Err(Failure::new(Code::TimedOut, text).hint("'norfab workers' shows who is there"));
+        }
         let text = format!("no worker told of '{url}' within {} s", words.timeout.as_secs_f64());
         return Err(Failure::new(Code::TimedOut, text).hint("give it longer with --timeout"));
     }
@@ -135,6 +140,8 @@ fn failure(error: &FetchError) -> Failure {
         FetchError::TimedOut { .. } => {
             Failure::new(Code::TimedOut, error.to_string()).hint("give it longer with --timeout")
         }
+        FetchError::Silent { .. } => Failure::new(Code::TimedOut, error.to_string())
+            .hint("'norfab workers' shows who is there, and who leaves requests unanswered"),
         FetchError::Url(_) => no_url(error),
         FetchError::Write { .. } => Failure::configuration(error).advised(Some("'-' is standard output")),
         _ => Failure::failed(error),

@@ -4,6 +4,7 @@ use norfab_fabric::client::files::{SyncOptions, Synced};
 use serde_json::{Value, json};
 
 use super::super::Connected;
+use super::super::run::target_of;
 use super::failure;
 use super::progress::Progress;
 use crate::args::{Global, SyncArgs};
@@ -11,13 +12,15 @@ use crate::exit::{Code, Failure};
 use crate::printer;
 
 pub async fn run(global: &Global, words: SyncArgs) -> Result<Code, Failure> {
-    let SyncArgs { url, target, delete, dry_run, checksum, timeout } = words;
+    let SyncArgs { url, target, workers, delete, dry_run, checksum, timeout } = words;
     if !url.starts_with("nf://") {
         return Err(Failure::usage(format!("'{url}' is no URL of a folder of a worker")).hint("write nf://FOLDER"));
     }
-    let connected = Connected::new(global).await?;
+    let workers = target_of(&workers)?;
+    // What it asks is of no interest when it has ended.
+    let connected = Connected::to_ask(global).await?;
     let progress = Progress::of_folder(global, &url);
-    let options = SyncOptions { delete, dry_run, checksum, timeout };
+    let options = SyncOptions { workers, delete, dry_run, checksum, timeout };
     let synced = connected.client.sync(&url, &target, options, |now| progress.show(now)).await;
     connected.client.stop().await;
     drop(progress);
@@ -28,7 +31,8 @@ pub async fn run(global: &Global, words: SyncArgs) -> Result<Code, Failure> {
         tell(&target.display().to_string(), &synced, dry_run);
     }
     for failed in &synced.failed {
-        printer::error(&format!("{}: {}", failed.path, failed.reason));
+        // A path of a worker is any text.
+        printer::error(&format!("{}: {}", printer::printable(&failed.path), printer::printable(&failed.reason)));
     }
     if let Some(why) = &synced.not_deleted {
         printer::error(&format!("nothing was removed: {why}"));
@@ -79,8 +83,9 @@ fn tell(target: &str, synced: &Synced, dry_run: bool) {
         }
     }
     printer::line(&format!(
-        "{target}: {} files, {} {would}fetched ({} bytes), {} unchanged, {} {would}removed, {} failed",
+        "{target}: {} files of worker {}, {} {would}fetched ({} bytes), {} unchanged, {} {would}removed, {} failed",
         synced.files,
+        synced.worker,
         synced.fetched.len(),
         synced.bytes,
         synced.unchanged,

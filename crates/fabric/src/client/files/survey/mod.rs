@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use self::details::{DetailsOfMany, add_details};
 use super::super::{ClientHandle, SubmitError};
 use super::find::next_before;
+use super::waiting::SILENT_MAX;
 use super::{names, spec};
 use crate::clock::SystemClock;
 
@@ -325,10 +326,14 @@ impl ClientHandle {
         let mut job = self.submit(spec(task, target, question, left)).await?;
         let mut asked: BTreeSet<Identity> = BTreeSet::new();
         let mut at_work: BTreeSet<Identity> = BTreeSet::new();
-        let mut first_sign = None;
+        let (mut first_sign, mut dispatched) = (None, None);
         loop {
             let all_at_work = asked.iter().all(|worker| at_work.contains(worker));
-            let until = first_sign.filter(|_| !all_at_work).map(|sign: Instant| sign + patience.grace);
+            let until = match first_sign {
+                Some(sign) => Some(sign + patience.grace).filter(|_| !all_at_work),
+                // Nobody shows anything.
+                None => dispatched.map(|dispatched: Instant| dispatched + SILENT_MAX),
+            };
             let Some(update) = next_before(&mut job, until).await else {
                 let late: Vec<Identity> = asked.difference(&at_work).cloned().collect();
                 let nobody_else = late.len() == asked.len();
@@ -340,7 +345,10 @@ impl ClientHandle {
                 continue;
             };
             match update {
-                JobUpdate::Dispatched(workers) => asked.extend(workers),
+                JobUpdate::Dispatched(workers) => {
+                    asked.extend(workers);
+                    dispatched.get_or_insert_with(SystemClock::now);
+                }
                 JobUpdate::Accepted(worker) => {
                     at_work.insert(worker);
                     first_sign.get_or_insert_with(SystemClock::now);
