@@ -14,6 +14,7 @@ mod output;
 mod posting;
 mod replies;
 mod sizes;
+mod turned_away;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -61,7 +61,8 @@ impl Client {
     /// Whether a job may be posted without a question who has it: that cannot make it run twice.
     fn is_safe_to_post(&self, job: &Job) -> bool {
         let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
-        is_safe || self.is_remembered(job)
+        // Of one that was turned away nobody but itself knows whether it runs the job.
+        is_safe || (self.is_remembered(job) && job.turned_away.is_empty())
     }
 
     /// Posts a job whose time has come, or which has a turn after that. Those that are asked about are so together, without turns.
