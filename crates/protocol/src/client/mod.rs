@@ -8,6 +8,7 @@ mod answering;
 mod asking;
 pub mod backlog;
 mod cancel;
+mod earlier;
 mod job;
 mod lost;
 mod output;
