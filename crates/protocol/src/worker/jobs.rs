@@ -433,11 +433,8 @@ impl Worker {
             return self.reply_active(client, &job);
         }
         match &mut active.cancelled {
-            // Somebody cancels what is being taken back.
-            Some(Abandoned::Cancelled { by, text: words, back: is_back, .. }) if *is_back && !back => {
-                (*by, *words, *is_back) = (client, text.or_else(|| words.take()), false);
-                return;
-            }
+            // Somebody cancels what is being taken back, and is told instead of the fabric.
+            Some(Abandoned::Cancelled { back: true, .. }) if !back => {}
             Some(_) => return,
             None => {}
         }

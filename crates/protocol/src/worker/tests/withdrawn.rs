@@ -34,7 +34,8 @@ fn a_job_that_is_taken_back_from_one_worker_is_not_told_as_cancelled_unless_some
         assert_eq!(bench.told(&["0x07", "c", "", "1", text]), [Did::Cancelled]);
         bench.worker.announce_cancel(&job("1"), "cancelled by the fabric", Bytes::from_static(b"{}")).expect("it runs");
         if cancelled {
-            bench.told(&["0x07", "c", "", "1", r#"{"text":"cancelled by me","ends":true}"#]);
+            let did = bench.told(&["0x07", "c", "", "1", r#"{"text":"cancelled by me","ends":true}"#]);
+            assert_eq!(did.last(), Some(&Did::Cancelled));
         }
         let reply = result_reply(&name("w"), br#"{"failed":true}"#);
         bench.worker.finished(bench.now, &job("1"), Ending::Completed, reply, Bytes::from_static(b"{}"));
@@ -123,4 +124,20 @@ fn that_a_job_was_given_up_is_not_said_before_it_is_stored() {
     assert_eq!(bench.status_of_get("1"), "300");
     bench.worker.stored(bench.now, WorkerToken::Finish(job("1")), Ok(()));
     assert_eq!(bench.told(&["0x06", "c", "", "1", ""]), [Did::Load("1".into())]);
+}
+
+#[test]
+fn who_cancels_what_is_being_taken_back_is_named_in_the_words_of_the_worker_where_it_has_none() {
+    let mut bench = Bench::new(1);
+    bench.accept("1");
+    bench.told(&["0x07", "c", "", "1", r#"{"text":"cancelled by the fabric: another one has it","back":true}"#]);
+    bench.worker.announce_cancel(&job("1"), "cancelled by the fabric", Bytes::from_static(b"{}")).expect("it runs");
+    bench.drain();
+    let frames = ["", "NFPB01", "0x07", "other", "", "1", r#"{"reason":"typo"}"#];
+    bench.worker.message(bench.now, &frames.map(|frame| Bytes::copy_from_slice(frame.as_bytes())));
+    let Some(WorkerOutput::Cancel { why, .. }) = bench.worker.poll_output() else { panic!("it is announced") };
+    let by_other = Abandoned::Cancelled { by: name("other"), reason: Some("typo".into()), text: None, back: false };
+    assert_eq!(why, by_other);
+    assert_eq!(bench.worker.cancelled(&job("1")).map(|(_, why)| why), Some(by_other));
+    assert_eq!(bench.told(&["0x07", "c", "", "1", r#"{"back":true}"#]), [], "nobody takes back what is cancelled");
 }
