@@ -124,3 +124,34 @@ fn one_that_gave_a_job_up_has_confirmed_its_cancellation() {
     assert!(did.results.is_empty(), "{did:?}");
     assert_eq!(did.outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
 }
+
+#[test]
+fn one_that_goes_on_with_a_job_that_another_one_has_is_told_again_and_who_has_ended_it_is_not() {
+    let mut bench = Bench::with_a_second_one();
+    assert!(bench.accepted("1", "b").sent.is_empty(), "at most once a second");
+    bench.now += Duration::from_secs(1);
+    let sent = bench.event("1", "b", "progress", "running", json!({})).sent;
+    assert!(sent[0].0 == Command::Delete && sent[0].1 == r#"["b"]"# && sent[0].2.contains("back"), "{sent:?}");
+    bench.now += Duration::from_secs(1);
+    assert!(bench.result("1", "b").sent.is_empty(), "nothing runs there any more");
+}
+
+#[test]
+fn a_cancellation_is_told_to_one_that_was_to_give_the_job_up_and_waits_for_the_others_only() {
+    let mut bench = Bench::with_a_second_one();
+    let sent = bench.cancel("1", "cancelled by me").sent;
+    assert!(sent[0].0 == Command::Delete && sent[0].1 == r#"["a","b"]"#, "{sent:?}");
+    let answer = json!({"workers": ["a", "b"], "uuid": "1", "target": r#"["a","b"]"#, "status": "DISPATCHED", "service": "s",
+        "holders": ["a"], "fabric": 1, "run": 1});
+    assert!(bench.reply("0x05", "1", "202", answer).outcome.is_none());
+    let did = bench.result("1", "a");
+    assert_eq!(did.outcome.map(|outcome| outcome.state), Some(JobState::Cancelled));
+    // One that turns up behind the cancellation is told of that.
+    let mut bench = Bench::new();
+    bench.client.connected(bench.now);
+    bench.posted("1", "any");
+    bench.reply("0x05", "1", "202", run("1", "any", &["a"], 1, false));
+    bench.cancel("1", "cancelled by me");
+    let sent = bench.accepted("1", "b").sent;
+    assert!(sent[0].1 == r#"["b"]"# && sent[0].2.contains("cancelled by me"), "{sent:?}");
+}
