@@ -80,6 +80,8 @@ const AHEAD_BYTES_MAX: usize = 64 << 20;
 pub(crate) struct Ahead {
     messages: VecDeque<Received>,
     bytes: usize,
+    /// So many of the first of them came on a connection before the one that there is now.
+    earlier: usize,
 }
 
 impl Ahead {
@@ -96,8 +98,19 @@ impl Ahead {
     /// The next message, of those read ahead or of the link. Errors: the link is broken.
     pub(crate) fn next(&mut self, link: &mut dyn DealerLink) -> Result<Option<Received>, LinkError> {
         let Some(received) = self.messages.pop_front() else { return link.try_receive() };
+        self.earlier = self.earlier.saturating_sub(1);
         self.bytes -= received.frames.iter().map(bytes::Bytes::len).sum::<usize>();
         Ok(Some(received))
+    }
+
+    /// There is another connection: what was read so far came on one before it.
+    pub(crate) fn connected(&mut self) {
+        self.earlier = self.messages.len();
+    }
+
+    /// Whether the next message came on a connection before the one that there is now.
+    pub(crate) fn is_next_of_earlier_connection(&self) -> bool {
+        self.earlier > 0
     }
 
     /// Whether nothing more is read ahead.
@@ -113,4 +126,40 @@ pub(crate) fn whole(received: Received) -> Frames {
         frames.resize(frames.len().max(FRAMES_MAX + 1), bytes::Bytes::new());
     }
     frames
+}
+
+#[cfg(test)]
+mod tests {
+    use norfab_transport::memory::MemoryNetwork;
+    use norfab_transport::{LinkStatus, RouterLink};
+
+    use super::*;
+
+    #[test]
+    fn what_was_read_ahead_is_told_from_what_comes_on_the_next_connection() {
+        let network = MemoryNetwork::new();
+        let mut dealer = network.dealer("broker", b"c", 10).expect("a dealer");
+        let mut ahead = Ahead::default();
+        let mut routers = Vec::new();
+        for text in ["old", "new"] {
+            routers.clear();
+            let mut router = network.router("broker").expect("a router");
+            while let Some(status) = dealer.next_status() {
+                if status == LinkStatus::Connected {
+                    ahead.connected();
+                }
+            }
+            dealer.try_send(&vec![text.into()]).expect("room");
+            let said = router.try_receive().expect("a link").expect("a message");
+            router.try_send(&said.peer, &said.frames).expect("room");
+            ahead.fill(&mut dealer).expect("a link");
+            routers.push(router);
+        }
+        for (text, is_earlier) in [("old", true), ("new", false)] {
+            assert_eq!(ahead.is_next_of_earlier_connection(), is_earlier);
+            let received = ahead.next(&mut dealer).expect("a link").expect("a message");
+            assert_eq!(received.frames, [text]);
+        }
+        assert!(!ahead.is_next_of_earlier_connection(), "what comes now");
+    }
 }

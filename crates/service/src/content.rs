@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
 use crate::port::{CancelReason, DeliverError, Shared};
@@ -44,8 +44,9 @@ struct Waiting {
     /// What pieces that wait count.
     bytes: AtomicUsize,
     bytes_max: usize,
-    /// Something was refused.
+    /// Something was refused; who waits is told of it.
     too_much: AtomicBool,
+    refused: Notify,
 }
 
 /// The worker's end.
@@ -61,10 +62,11 @@ fn counts(piece: &Bytes) -> usize {
 
 impl ContentSender {
     pub(crate) fn deliver(&self, piece: Bytes) -> Result<(), DeliverError> {
-        let Waiting { bytes, bytes_max, too_much } = &*self.waiting;
+        let Waiting { bytes, bytes_max, too_much, refused } = &*self.waiting;
         let count = counts(&piece);
         let too_much_came = || {
             too_much.store(true, Ordering::SeqCst);
+            refused.notify_one();
             DeliverError::ContentFull { bytes_max: *bytes_max }
         };
         // Behind a gap nothing is of use: it would only take room.
@@ -94,7 +96,12 @@ impl Content {
     pub(crate) fn open(shared: Arc<Shared>, slot: &ContentSlot, bytes_max: usize, runtime: Handle) -> Self {
         let bytes_max = bytes_max.clamp(PIECE_BYTES_MIN, CONTENT_BYTES_MAX);
         let (sender, pieces) = mpsc::channel(bytes_max / PIECE_BYTES_MIN);
-        let waiting = Arc::new(Waiting { bytes: AtomicUsize::new(0), bytes_max, too_much: AtomicBool::new(false) });
+        let waiting = Arc::new(Waiting {
+            bytes: AtomicUsize::new(0),
+            bytes_max,
+            too_much: AtomicBool::new(false),
+            refused: Notify::new(),
+        });
         let sender = ContentSender { pieces: sender, waiting: Arc::clone(&waiting) };
         // A sender cannot be half changed.
         *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
@@ -108,25 +115,31 @@ impl Content {
             return Err(ContentError::TooMuch { bytes_max: self.waiting.bytes_max });
         }
         let cancelled = self.shared.token().cancelled();
+        let (pieces, waiting) = (&mut self.pieces, &self.waiting);
+        let piece_or_refusal = async {
+            tokio::select! {
+                biased;
+                piece = pieces.recv() => Some(piece),
+                () = waiting.refused.notified() => None,
+            }
+        };
         let piece = tokio::select! {
             biased;
             () = cancelled => {
                 let reason = self.shared.cancel_reason().cloned();
                 return Err(ContentError::JobCancelled(reason.unwrap_or(CancelReason::WorkerStops)));
             }
-            piece = time::timeout(timeout, self.pieces.recv()) => piece,
+            piece = time::timeout(timeout, piece_or_refusal) => piece,
         };
         match piece {
-            Ok(Some(piece)) => {
+            Ok(Some(Some(piece))) => {
                 self.waiting.bytes.fetch_sub(counts(&piece), Ordering::SeqCst);
                 Ok(piece)
             }
             // A port that is gone delivers nothing any more: the worker stops.
-            Ok(None) => Err(ContentError::JobCancelled(CancelReason::WorkerStops)),
+            Ok(Some(None)) => Err(ContentError::JobCancelled(CancelReason::WorkerStops)),
             // One that alone is more than there is room for.
-            Err(_) if self.waiting.too_much.load(Ordering::SeqCst) => {
-                Err(ContentError::TooMuch { bytes_max: self.waiting.bytes_max })
-            }
+            Ok(None) => Err(ContentError::TooMuch { bytes_max: self.waiting.bytes_max }),
             Err(_) => Err(ContentError::TimedOut { seconds: timeout.as_secs() }),
         }
     }

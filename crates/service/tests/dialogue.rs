@@ -359,10 +359,15 @@ async fn content_beyond_what_may_wait_is_refused_and_the_task_is_told_behind_wha
     let mut content = context.content(64 << 10);
     port.deliver(piece(40 << 10)).expect("there is room");
     let full = Err(DeliverError::ContentFull { bytes_max: 64 << 10 });
-    assert_eq!(port.deliver(piece(30 << 10)), full);
-    assert_eq!(port.deliver(piece(1)), full, "behind a gap nothing is of use");
+    assert_eq!(port.deliver(piece(30 << 10)), full.clone());
+    assert_eq!(port.deliver(piece(1)), full.clone(), "behind a gap nothing is of use");
     assert_eq!(content.next(Duration::ZERO).await.map(|piece| piece.len()), Ok(40 << 10));
     assert_eq!(content.next(Duration::from_secs(20)).await, Err(ContentError::TooMuch { bytes_max: 64 << 10 }));
+    // So is one that waits already when the first piece is too large.
+    let mut content = context.content(64 << 10);
+    let waits = tokio::time::timeout(Duration::from_secs(20), content.next(Duration::from_secs(600)));
+    let (told, refused) = tokio::join!(waits, async { port.deliver(piece(65 << 10)) });
+    assert_eq!((told, refused), (Ok(Err(ContentError::TooMuch { bytes_max: 64 << 10 })), full));
     // Small ones have a cost of their own.
     let mut content = context.content(64 << 10);
     let taken = (0..1000).take_while(|_| port.deliver(piece(0)).is_ok()).count();

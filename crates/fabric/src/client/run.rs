@@ -277,8 +277,10 @@ impl Run {
             }
             self.connected = state == LinkState::Connected;
             self.was_connected |= self.connected;
+            // Also where there is no connection: what waits is cancelled or decided anew as something that has not left.
+            self.take_back_posts();
             if self.connected {
-                self.take_back_posts();
+                self.ahead.connected();
                 self.machine.connected(SystemClock::now());
             } else {
                 self.machine.disconnected();
@@ -353,8 +355,14 @@ impl Run {
 
     fn receive(&mut self) -> Result<bool, LinkError> {
         for _ in 0..TURN_MESSAGES {
+            let is_earlier = self.ahead.is_next_of_earlier_connection();
             let Some(received) = self.ahead.next(&mut *self.link)? else { return Ok(false) };
-            self.machine.message(SystemClock::now(), &whole(received));
+            let (now, frames) = (SystemClock::now(), whole(received));
+            if is_earlier {
+                self.machine.message_of_earlier_connection(now, &frames);
+            } else {
+                self.machine.message(now, &frames);
+            }
             self.perform();
         }
         Ok(true)
@@ -494,11 +502,11 @@ impl Run {
     /// What was about to leave when the connection was lost leaves on the next one, but for POSTs: the machine decides anew whether, to
     /// whom and with which words, as the next broker may not remember to whom the job went.
     fn take_back_posts(&mut self) {
-        let machine = &mut self.machine;
+        let (machine, now) = (&mut self.machine, SystemClock::now());
         self.outbox.remove(|job, frames| {
             let is_post = frames.get(2).and_then(|frame| Command::from_frame(frame)) == Some(Command::Post);
             if is_post {
-                machine.has_not_left(job, frames);
+                machine.has_not_left(now, job, frames);
             }
             is_post
         });

@@ -283,3 +283,24 @@ fn a_post_that_waits_to_leave_when_the_connection_is_lost_is_decided_anew_on_the
         client.stop().await;
     });
 }
+
+#[test]
+fn a_job_that_is_cancelled_before_its_post_has_left_ends_at_once_where_there_is_no_connection() {
+    runtime().block_on(async {
+        let network = MemoryNetwork::new();
+        let router = network.router("broker").expect("a router");
+        // One message leaves; the next one waits, as nobody reads.
+        let client = client_with_room(&network, 1, MemoryClientStore::default());
+        client.submit(spec("t")).await.expect("taken");
+        let job = client.submit(spec("t")).await.expect("taken");
+        let mut state = client.state();
+        drop(router);
+        state.wait_for(|state| *state != norfab_fabric::LinkState::Connected).await.expect("an owner");
+        let id = job.id().clone();
+        assert!(job.cancel("me", None).await.expect("room"));
+        job.wait().await;
+        let row = client.job(id).await.expect("room").expect("a store").expect("a row").job;
+        assert_eq!(row.state, norfab_jobs::ClientState::Cancelled, "nobody is to be told: it never left");
+        client.stop().await;
+    });
+}

@@ -202,10 +202,8 @@ async fn confirmed(
         match details {
             Ok(Some(details)) if details.job.state.is_final() => {
                 // Who was silent when the client's patience ended may have confirmed it since then.
-                let errors = &details.job.errors;
-                cancelled.missing.retain(|(worker, lost)| {
-                    lost.is_over() || errors.iter().any(|error| error.starts_with(&format!("worker {worker}: ")))
-                });
+                let job = &details.job;
+                cancelled.missing.retain(|(worker, lost)| lost.is_over() || unconfirmed_at_end(job, worker).is_some());
                 return Ok(());
             }
             Ok(None) => return Ok(()),
@@ -388,15 +386,17 @@ fn unconfirmed(worker: &Identity, registered: Option<&HashSet<String>>) -> Lost 
     }
 }
 
+/// What a job that has ended says of a worker on which something of it may run.
+fn unconfirmed_at_end<'a>(job: &'a ClientJob, worker: &Identity) -> Option<&'a str> {
+    let said = format!("worker {worker}: ");
+    job.errors.iter().find_map(|error| error.strip_prefix(&said)).filter(|why| Lost::may_go_on(why))
+}
+
 /// How it stands on the workers of a job that has ended. One that is cancelled names in its errors who has not confirmed it.
 fn at_its_end(job: &ClientJob) -> Map<String, Value> {
     let confirmed = if job.state == ClientState::Cancelled { &job.dispatched } else { &job.completed };
     let confirmed = confirmed.iter().map(|worker| (worker.to_string(), CONFIRMED.into()));
-    let told = |worker: &Identity| {
-        let said = format!("worker {worker}: ");
-        let why = job.errors.iter().find_map(|error| error.strip_prefix(&said));
-        why.filter(|why| Lost::may_go_on(why)).map(|why| (worker.to_string(), why.into()))
-    };
+    let told = |worker: &Identity| unconfirmed_at_end(job, worker).map(|why| (worker.to_string(), why.into()));
     confirmed.chain(job.dispatched.iter().filter_map(told)).collect()
 }
 
@@ -538,8 +538,14 @@ mod tests {
         assert_eq!(workers["a"], CONFIRMED);
         let standing = workers["b"].as_str().expect("a text");
         assert!(standing.starts_with("cancelled, but the worker has not confirmed it"), "{standing}");
-        job.errors.pop();
-        assert_eq!(at_its_end(&job)["b"], CONFIRMED, "it said that it did not have the job");
+        let nothing_runs = Lost::Refused("full".to_owned()).of_worker(&Identity::parse("b").expect("a name"));
+        for errors in [Vec::new(), vec![nothing_runs]] {
+            job.errors.truncate(job.errors.len() - 1);
+            job.errors.extend(errors);
+            assert_eq!(at_its_end(&job)["b"], CONFIRMED, "{:?}", job.errors);
+        }
+        job.errors = vec!["worker b: cancelled, but in the words of another version".to_owned()];
+        assert_eq!(at_its_end(&job)["b"], "cancelled, but in the words of another version");
     }
 
     #[test]

@@ -317,8 +317,10 @@ impl Client {
                 self.ask_one_by_one(now, id);
                 return Ok(());
             };
+            // What it has given up is still in its store, and never runs there.
+            let has_given_up = |job: &JobId| self.jobs.get(job).is_some_and(|job| job.gave_up.contains(&worker));
             // In their order, so that a run can be repeated.
-            let known: BTreeSet<JobId> = known.into_iter().collect();
+            let known: BTreeSet<JobId> = known.into_iter().filter(|job| !has_given_up(job)).collect();
             if deny(question.asked.as_ref(), &mut question.denied, worker.clone()) {
                 question.heard = now;
             }
@@ -348,14 +350,19 @@ impl Client {
         }
         let Some(question) = self.asking.questions.remove(id) else { return };
         let mut posted = 0;
+        let asked = question.asked.unwrap_or_default();
         for job in question.jobs {
             if !self.is_in_doubt(&job, Some(id)) {
                 continue;
             }
             // One that may be with a worker that is away is asked about again.
-            let is_nowhere =
-                |job: &&mut Box<Job>| job.started.is_empty() && !job.may_be_with_one_gone(now, question.gone);
+            let is_nowhere = |job: &&mut Box<Job>| {
+                job.started.is_empty()
+                    && job.turned_away.keys().all(|worker| asked.contains(worker))
+                    && !job.may_be_with_one_gone(now, question.gone)
+            };
             if let Some(nowhere) = self.jobs.get_mut(&job).filter(is_nowhere) {
+                nowhere.turned_away.clear();
                 nowhere.nobody_has_it = true;
                 let turns = posted / IN_TURN;
                 posted += 1;

@@ -150,7 +150,8 @@ impl Client {
         let (first, max) = (self.config.get_first, self.config.get_max);
         let Some(job) = self.jobs.get_mut(id) else { return };
         let target = match job.dispatched() {
-            Some(_) => Target::list(job.missing()),
+            // Those that were to give it up may run it as well. Nobody waits for their word.
+            Some(_) => Target::list(job.missing().into_iter().chain(job.turned_away.keys().cloned())),
             None => job.everyone(),
         };
         let Some(cancel) = job.cancel.as_mut().filter(|cancel| cancel.is_written()) else { return };

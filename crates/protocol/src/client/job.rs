@@ -177,8 +177,10 @@ pub(super) struct Job {
     pub(super) cancel: Option<Cancel>,
     /// What a worker said of a cancellation that somebody else asked for.
     pub(super) cancelled_elsewhere: Option<String>,
-    /// Workers that have the job although it is for another one: they were told that it is cancelled.
-    pub(super) turned_away: BTreeSet<Identity>,
+    /// Workers that have the job although it is with another one, and have not given it up yet; when they were told last.
+    pub(super) turned_away: BTreeMap<Identity, Instant>,
+    /// Those that have: nothing of it runs there any more.
+    pub(super) gave_up: BTreeSet<Identity>,
     /// Workers that do not have the job yet: the broker expects them.
     pub(super) to_come: BTreeSet<Identity>,
     /// Those of them that were registered when the job was handed on: they are among its workers, whatever becomes of them.
@@ -241,7 +243,8 @@ impl Job {
             ageless: false,
             cancel: None,
             cancelled_elsewhere: None,
-            turned_away: BTreeSet::new(),
+            turned_away: BTreeMap::new(),
+            gave_up: BTreeSet::new(),
             to_come: BTreeSet::new(),
             unreached: BTreeSet::new(),
             away: BTreeSet::new(),
@@ -298,11 +301,6 @@ impl Job {
         self.expected.insert(worker.clone());
         self.missing.insert(worker.clone());
         Some(dispatched.clone())
-    }
-
-    /// This worker must not have the job. `false`: it was told.
-    pub(super) fn turn_away(&mut self, worker: &Identity) -> bool {
-        self.turned_away.len() < ADOPTED_MAX && self.turned_away.insert(worker.clone())
     }
 
     /// Who has the job, in the broker's order, once that is known.
@@ -407,9 +405,9 @@ impl Job {
     }
 
     /// Whether an answer of this worker is one that was asked for. Before the 202 anyone may answer: only who got the
-    /// POST knows the id.
+    /// POST knows the id. But who is to give it up has not got it from us.
     pub(super) fn expects(&self, worker: &Identity) -> bool {
-        self.dispatched.is_none() || self.expected.contains(worker)
+        if self.dispatched.is_none() { !self.turned_away.contains_key(worker) } else { self.expected.contains(worker) }
     }
 
     /// Whether a worker that has not got the job may be posted it now: the first time at once, then after longer and longer

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::name::Identity;
 
+/// How the words on a worker begin that refused the job.
+const REFUSED: &str = "refused: ";
+
 /// Why a worker returned nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lost {
@@ -37,10 +40,11 @@ impl Lost {
         }
     }
 
-    /// Whether what the errors of a job say of a worker means that something of the job may run there.
+    /// Whether what the errors of a job say of a worker means that something of the job may run there. They may be of another version,
+    /// with other words: only what is known to be over is.
     pub fn may_go_on(said: &str) -> bool {
-        let all = [Self::Expired, Self::CancelUntold, Self::CancelUnanswered, Self::Vanished, Self::Unknown];
-        all.iter().any(|lost| lost.to_string() == said)
+        let over = [Self::Cancelled, Self::Unreached, Self::Forgotten];
+        !said.starts_with(REFUSED) && over.iter().all(|lost| lost.to_string() != said)
     }
 
     /// What the errors of a job say of a worker.
@@ -66,9 +70,33 @@ impl fmt::Display for Lost {
                 formatter.write_str("the worker vanished: it was away when it was last asked, and so to the deadline")
             }
             Self::Unreached => formatter.write_str("the broker could not reach it, so it does not have the job"),
-            Self::Refused(reason) => write!(formatter, "refused: {reason}"),
+            Self::Refused(reason) => write!(formatter, "{REFUSED}{reason}"),
             Self::Forgotten => formatter.write_str("the worker no longer knows the job"),
             Self::Unknown => formatter.write_str("no result"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_over_is_known_by_its_words_and_other_words_are_not_taken_for_that() {
+        let all = [
+            Lost::Expired,
+            Lost::Cancelled,
+            Lost::CancelUntold,
+            Lost::CancelUnanswered,
+            Lost::Vanished,
+            Lost::Unreached,
+            Lost::Refused("full".to_owned()),
+            Lost::Forgotten,
+            Lost::Unknown,
+        ];
+        for lost in all {
+            assert_eq!(Lost::may_go_on(&lost.to_string()), !lost.is_over(), "{lost}");
+        }
+        assert!(Lost::may_go_on("cancelled, but in the words of another version"));
     }
 }

@@ -8,12 +8,14 @@ mod answering;
 mod asking;
 pub mod backlog;
 mod cancel;
+mod earlier;
 mod job;
 mod lost;
 mod output;
 mod posting;
 mod replies;
 mod sizes;
+mod turned_away;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::{Duration, Instant};

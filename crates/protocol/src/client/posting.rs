@@ -6,10 +6,9 @@ use bytes::Bytes;
 
 use super::job::{Job, JobState};
 use super::{Client, RUNS_MAX};
-use crate::body;
 use crate::frame::Frames;
 use crate::message::{ClientCommand, ClientMessage};
-use crate::name::{JobId, ServiceName};
+use crate::name::{Identity, JobId, ServiceName};
 use crate::target::Target;
 
 /// Ids of jobs that wait to be posted below which nobody looks for those of jobs that have ended.
@@ -61,7 +60,8 @@ impl Client {
     /// Whether a job may be posted without a question who has it: that cannot make it run twice.
     fn is_safe_to_post(&self, job: &Job) -> bool {
         let is_safe = job.request.target != Target::Any || !job.may_be_taken() || job.nobody_has_it;
-        is_safe || self.is_remembered(job)
+        // Of one that was turned away nobody but itself knows whether it runs the job.
+        is_safe || (self.is_remembered(job) && job.turned_away.is_empty())
     }
 
     /// Posts a job whose time has come, or which has a turn after that. Those that are asked about are so together, without turns.
@@ -118,13 +118,23 @@ impl Client {
         self.send(message);
     }
 
-    /// A POST of a job waited to leave when the connection was lost, and was thrown away. Where it was the first one, the job was never
-    /// posted; whatever else it was is found out on the next connection.
-    pub fn has_not_left(&mut self, id: &JobId, post: &Frames) {
-        let was_first =
-            post.get(6).and_then(|body| body::check_job_request(body).ok()).is_some_and(|poster| poster.first);
-        if let Some(job) = self.jobs.get_mut(id).filter(|job| was_first && job.posts == 1) {
-            (job.posts, job.posted_on, job.remembered_on) = (0, None, None);
+    /// A POST of a job waited to leave when the connection was lost, and was thrown away: it counts as one that never was.
+    pub fn has_not_left(&mut self, now: Instant, id: &JobId, post: &Frames) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.dispatched().is_some() {
+            // For one worker of those that have the job: it gets the POST when it says again that it does not know the job.
+            let target = post.get(4).map(|frame| Target::parse(&String::from_utf8_lossy(frame)));
+            for name in target.and_then(|target| target.listed_names()).unwrap_or_default() {
+                let times = Identity::parse(&name).ok().and_then(|worker| job.posts_to.get_mut(&worker));
+                if let Some((_, at)) = times {
+                    *at = now;
+                }
+            }
+            return;
+        }
+        job.posts = job.posts.saturating_sub(1);
+        if job.posts == 0 {
+            (job.posted_on, job.remembered_on) = (None, None);
         }
     }
 

@@ -11,15 +11,13 @@ use super::job::{Job, JobState};
 use super::lost::Lost;
 use super::output::{ClientNote, ClientStoreOperation, JobUpdate};
 use super::{Client, EXPECTED_AGAIN, RETURN_TIME};
-use crate::body::{
-    self, CANCELLED_WORD, CancelBody, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting,
-};
+use crate::body::{self, CANCELLED_WORD, Dispatched, Event, EventStatus, EventType, InputRequest, Refused, Waiting};
 use crate::broker::EVERY_SERVICE;
 use crate::frame::Status;
-use crate::message::{ClientCommand, ClientMessage, DecodeError, Reply};
+use crate::message::{DecodeError, Reply};
 use crate::name::{Identity, JobId};
 use crate::target::Target;
-use crate::worker::cancellation_of;
+use crate::worker::{cancellation_of, is_taken_back};
 
 /// How often a job is posted again for which a worker had no room, or that stopped.
 const NO_ROOM_MAX: u32 = 8;
@@ -70,7 +68,7 @@ impl Client {
             }
             Status::WAITING => {
                 let body: Waiting = body::decode("a waiting state", &payload)?;
-                self.settle(now, &id, &body.worker);
+                self.settle(now, &id, &body.worker, false);
                 match body.input_request {
                     Some(question) => self.question(&id, body.worker, question),
                     // The worker has forgotten the question with a restart; nobody can answer it, but the job is there.
@@ -167,6 +165,8 @@ impl Client {
             }
         }
         job.refusal = None;
+        job.turned_away.retain(|worker, _| !workers.contains(worker));
+        job.nobody_has_it = false;
         job.set_dispatched(Some(workers.clone()));
         // A 404 is the worker's word from now on, not part of a round.
         job.around = None;
@@ -196,19 +196,22 @@ impl Client {
         }
     }
 
-    /// A job for one worker, whose 202 was lost, is with the worker that speaks about it.
-    fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity) {
+    /// A job for one worker, whose 202 was lost, is with the worker that speaks about it. `has_ended`: it has its result.
+    fn settle(&mut self, now: Instant, id: &JobId, worker: &Identity, has_ended: bool) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         if job.dispatched().is_some() {
             if !job.expects(worker) {
-                self.adopt(id, worker);
+                self.adopt(now, id, worker, has_ended);
             }
             return;
         }
+        if has_ended {
+            // It was not told in time that another one has it. That one does not, and a result in hand is better than a second run.
+            job.turned_away.remove(worker);
+        }
         let names_one = match &job.request.target {
             // It was told that another one has it, and gives it up.
-            Target::Any if job.turned_away.contains(worker) => false,
-            Target::Any => true,
+            Target::Any => !job.turned_away.contains_key(worker),
             Target::All => false,
             Target::Text(text) => text == worker.as_str(),
         };
@@ -237,44 +240,24 @@ impl Client {
         }
     }
 
-    /// A worker has the job that the broker did not name: one that was restarted knew only some when the POST was repeated.
-    fn adopt(&mut self, id: &JobId, worker: &Identity) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let is_meant = match &job.request.target {
-            Target::Any => job.request.service.as_str() == EVERY_SERVICE,
-            Target::All => true,
-            target => target.names().is_some_and(|names| names.iter().any(|name| name == worker.as_str())),
-        };
-        if is_meant {
-            if let Some(workers) = job.adopt(worker) {
-                self.update(id.clone(), JobUpdate::Dispatched(workers));
-                self.progress(id);
-            }
-        } else if job.request.target == Target::Any && job.turn_away(worker) {
-            // Another one has it. Where it only waits there, it does not start.
-            let text = format!("cancelled by the fabric: job {id} for any worker is with another one");
-            let body = body::encode(&CancelBody { text: Some(text), back: true, ..CancelBody::default() });
-            let (service, target, job) = (job.request.service.clone(), Target::list([worker]), id.clone());
-            self.send(ClientMessage { command: ClientCommand::Delete, service, target, job, body });
-        }
-    }
-
     /// All workers that were asked say that they do not have the job: it never started anywhere.
-    fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
+    pub(super) fn nobody_has_it(&mut self, now: Instant, id: &JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         let Some(asked) = job.around.as_ref().and_then(Around::denied_by_all) else { return };
         // Who is away may have it. What is not known then is asked again.
         if job.dispatched().is_none()
             && job.started.is_empty()
+            && job.turned_away.keys().all(|worker| asked.contains(worker))
             && self.acquaintances.are_all_in(now, &job.request.service, asked)
         {
+            job.turned_away.clear();
             job.nobody_has_it = true;
             self.post(now, id);
         }
     }
 
     fn accepted(&mut self, now: Instant, id: &JobId, worker: Identity, pushes: bool) {
-        self.settle(now, id, &worker);
+        self.settle(now, id, &worker, false);
         let Some(job) = self.jobs.get_mut(id) else {
             return;
         };
@@ -334,7 +317,11 @@ impl Client {
         let mut news = false;
         for (name, result) in results {
             let worker = Identity::parse(&name)?;
-            self.settle(now, id, &worker);
+            if is_taken_back(result.get().as_bytes()) {
+                self.gave_up(now, id, &worker);
+                continue;
+            }
+            self.settle(now, id, &worker, true);
             let Some(job) = self.jobs.get_mut(id) else {
                 return Ok(());
             };
@@ -437,6 +424,9 @@ impl Client {
             self.finish(now, id, JobState::Failed, errors);
             return Ok(());
         };
+        if status == Status::NOT_FOUND {
+            job.turned_away.remove(&worker);
+        }
         if !job.expects(&worker) || job.has_completed(&worker) {
             return Ok(());
         }
@@ -502,7 +492,7 @@ impl Client {
                 job.no_room += 1;
                 job.turn_of_posts = body.turn.unwrap_or(job.turn_of_posts).saturating_add(1);
                 job.is_with_nobody_known();
-                job.nobody_has_it = true;
+                job.nobody_has_it = job.turned_away.is_empty();
                 job.next_post = Some(now + self.config.post_again / 10 * (again + 1));
                 self.set_timer(id);
                 self.progress(id);
@@ -527,7 +517,7 @@ impl Client {
         }
         let event: Event = body::decode("an event", &payload)?;
         let worker = event.worker.clone();
-        self.settle(now, &id, &worker);
+        self.settle(now, &id, &worker, false);
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         if !job.expects(&worker) {
             self.note(ClientNote::UnexpectedWorker(id, worker.to_string()));

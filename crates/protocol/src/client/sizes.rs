@@ -37,7 +37,7 @@ impl Client {
 
 impl Job {
     /// What it holds of workers and questions.
-    fn sizes(&self) -> [Size; 5] {
+    fn sizes(&self) -> [Size; 6] {
         let workers = self.expected.len() + ADOPTED_MAX;
         let of_workers =
             [self.started.len(), self.completed.len(), self.lost.len(), self.away.len(), self.to_come.len()];
@@ -46,6 +46,7 @@ impl Job {
             Size::new("workers of one job", of_workers.max().unwrap_or(0), workers),
             Size::new("workers of one job that are missing", self.missing.len(), self.expected.len()),
             Size::new("workers that were turned away", self.turned_away.len(), ADOPTED_MAX),
+            Size::new("workers that gave a job up", self.gave_up.len(), ADOPTED_MAX),
             Size::new("questions of one job", self.seen_questions.len(), QUESTIONS_TOLD_MAX),
             Size::new("answers of one job", self.answers.len(), QUESTIONS_TOLD_MAX),
         ]

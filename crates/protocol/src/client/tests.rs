@@ -13,6 +13,7 @@ mod confirmed;
 mod losses;
 mod posting;
 mod questions;
+mod turned_away;
 mod turns;
 
 struct Bench {

@@ -9,7 +9,7 @@ use super::output::{
     Abandoned, Asked, Class, Ending, NewJob, Refusal, RestoredJob, StartJob, StoreFailure, WorkerNote, WorkerOutput,
     WorkerStoreOperation, WorkerToken,
 };
-use super::reply::{marked, result_payload};
+use super::reply::{given_up, is_taken_back, marked, result_payload};
 use super::{ActiveJob, FINISH_AGAIN, FINISHES_AGAIN, NOT_FOUND_WORD, Phase, START_AGAIN, UNSTORED_BYTES_MAX, Worker};
 use crate::body::{
     self, Accepted, CancelBody, DEFAULT_JOB_TIMEOUT_SECONDS, FABRIC_VERSION, JobRequestBody, JobRequestHead, JobsAsked,
@@ -35,6 +35,10 @@ impl ActiveJob {
         match &self.cancelled {
             Some(Abandoned::Cancelled { text: Some(text), back: false, .. }) => {
                 (Ending::Cancelled, marked(worker, &reply, text))
+            }
+            // Its client may look for another worker then. What has begun anywhere is run by no other.
+            Some(Abandoned::Cancelled { back: true, .. }) if self.phase != Phase::Running && self.attempts == 0 => {
+                (Ending::Cancelled, given_up(worker, &reply))
             }
             Some(_) => (Ending::Cancelled, reply),
             None => (ending, reply),
@@ -165,6 +169,16 @@ impl Worker {
         self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::ToRun(refusal) });
     }
 
+    /// Answers a POST of a job that this worker has given up, as another one had it. It is not taken any more: that is what its client
+    /// counts on.
+    pub(super) fn refuse_given_up(&mut self, client: Identity, job: JobId, turn: Option<u32>) {
+        let reason = format!(
+            "worker {} gave the job up when another one had it, and does not take it again: submit it anew",
+            self.config.identity
+        );
+        self.refuse(client, job, Refusal { reason, retry: true, turn });
+    }
+
     /// For a job that cannot be taken now. No other POST of its turn is taken either: the client looks for another worker.
     fn refusal_of_turn(&mut self, client: &Identity, job: &JobId, reason: String, turn: Option<u32>) -> Refusal {
         if let Some(turn) = turn {
@@ -221,7 +235,7 @@ impl Worker {
             Err(StoreFailure::Duplicate) => {
                 self.forget(&job, reserved);
                 self.start_jobs(now);
-                self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::State });
+                self.outputs.push_back(WorkerOutput::Load { job, client, asked: Asked::Again(turn) });
             }
             Err(StoreFailure::Refused(error) | StoreFailure::Failed(error) | StoreFailure::GivenUp(error)) => {
                 self.forget(&job, reserved);
@@ -271,6 +285,9 @@ impl Worker {
         };
         self.bytes -= active.body.len();
         let (mut keeps, mut is_given_up) = (false, false);
+        // The next process would find it as one that waits to begin: nobody may count on that it does not before it is stored.
+        let is_said = !matches!(outcome, Err(StoreFailure::Failed(_) | StoreFailure::GivenUp(_)))
+            || !is_taken_back(&result_payload(&self.config.identity, &reply));
         if let Err(failure) = outcome {
             is_given_up = matches!(failure, StoreFailure::GivenUp(_));
             keeps = (is_given_up || matches!(failure, StoreFailure::Failed(_)))
@@ -285,7 +302,9 @@ impl Worker {
         if active.fabric && !active.spoke {
             self.outputs.push_back(WorkerOutput::Withdraw(job.clone()));
         }
-        self.reply(active.client.clone(), job.clone(), Status::OK, reply.clone());
+        if is_said {
+            self.reply(active.client.clone(), job.clone(), Status::OK, reply.clone());
+        }
         if !active.fabric {
             self.send_event(active.client.clone(), job.clone(), event, Class::Data);
         }
@@ -372,6 +391,9 @@ impl Worker {
             Phase::Starting | Phase::Running | Phase::Finishing { .. } => {
                 self.reply_state(client, job.clone(), Status::PENDING, "STARTED");
             }
+            Phase::Unstored { reply, .. } if is_taken_back(&result_payload(&self.config.identity, reply)) => {
+                self.reply_state(client, job.clone(), Status::PENDING, "PENDING");
+            }
             Phase::Unstored { reply, .. } => {
                 let reply = reply.clone();
                 self.reply(client, job.clone(), Status::OK, reply);
@@ -413,11 +435,8 @@ impl Worker {
             return self.reply_active(client, &job);
         }
         match &mut active.cancelled {
-            // Somebody cancels what is being taken back.
-            Some(Abandoned::Cancelled { by, text: words, back: is_back, .. }) if *is_back && !back => {
-                (*by, *words, *is_back) = (client, text.or_else(|| words.take()), false);
-                return;
-            }
+            // Somebody cancels what is being taken back, and is told instead of the fabric.
+            Some(Abandoned::Cancelled { back: true, .. }) if !back => {}
             Some(_) => return,
             None => {}
         }

@@ -17,7 +17,7 @@ pub use output::{
     Abandoned, Asked, Class, Ending, LoadedJob, NewJob, NotTaken, Refusal, RestoredJob, StartJob, StoreFailure,
     WorkerCounters, WorkerNote, WorkerOutput, WorkerStoreOperation, WorkerToken,
 };
-pub use reply::{cancellation_of, result_reply, result_reply_of};
+pub use reply::{cancellation_of, is_taken_back, result_reply, result_reply_of};
 
 use crate::body::{self, EventType, InputRequest, StateReply};
 use crate::frame::Status;
@@ -317,7 +317,7 @@ impl Worker {
             // It is here by now, though it was not when it was looked up.
             None | Some(LoadedJob { payload: None }) if self.jobs.contains_key(&job) => match asked {
                 // Of a cancellation the client hears when it comes again.
-                Asked::State | Asked::ToCancel => self.reply_active(client, &job),
+                Asked::State | Asked::ToCancel | Asked::Again(_) => self.reply_active(client, &job),
                 Asked::ToRun(_) => self.reply_taken(client, job),
             },
             None if let Asked::ToRun(refusal) = asked => self.refuse(client, job, refusal),
@@ -326,6 +326,13 @@ impl Worker {
             }
             None => self.reply_state(client, job, Status::NOT_FOUND, NOT_FOUND_WORD),
             Some(LoadedJob { payload: Some(payload) }) => {
+                if is_taken_back(&payload) {
+                    match asked {
+                        Asked::ToRun(refusal) => return self.refuse(client, job, refusal),
+                        Asked::Again(turn) => return self.refuse_given_up(client, job, turn),
+                        Asked::State | Asked::ToCancel => {}
+                    }
+                }
                 let reply = result_reply(&self.config.identity, &payload);
                 self.reply(client, job, Status::OK, reply);
             }

@@ -166,6 +166,8 @@ pub enum Asked {
     State,
     /// Somebody does not want it any more.
     ToCancel,
+    /// Somebody posted it in this turn, where its client counts them, and the store has it.
+    Again(Option<u32>),
     /// Somebody wants it to run, and it cannot be taken now.
     ToRun(Refusal),
 }

@@ -35,15 +35,28 @@ pub fn result_reply(worker: &Identity, payload: &[u8]) -> Bytes {
 /// a Result as it is. It comes first, so that nobody has to read a large one for it.
 const MARK: &[u8] = b"{\"cancelled\":";
 
+/// How the Result of a job begins that was taken back from a worker on which it never began, and on which it never will.
+const TAKEN_BACK: &[u8] = b"{\"taken_back\":true";
+
 /// Says in a body that [`result_reply`] made who cancelled the job, when and why. Its client may have missed the event, and would take what
 /// is left of the job for all of it.
 pub(super) fn marked(worker: &Identity, reply: &Bytes, text: &str) -> Bytes {
+    let mut mark = MARK.to_vec();
+    serde_json::to_writer(&mut mark, text).expect("a text can be written as JSON");
+    begun_with(worker, reply, &mark)
+}
+
+/// Says in a body that [`result_reply`] made that it is none: the worker has given the job up.
+pub(super) fn given_up(worker: &Identity, reply: &Bytes) -> Bytes {
+    begun_with(worker, reply, TAKEN_BACK)
+}
+
+fn begun_with(worker: &Identity, reply: &Bytes, mark: &[u8]) -> Bytes {
     let payload = result_payload(worker, reply);
     let Some(keys) = payload.strip_prefix(b"{") else { return reply.clone() };
     let mut body = prefix(worker);
-    body.reserve(MARK.len() + 2 * text.len() + payload.len());
-    body.extend_from_slice(MARK);
-    serde_json::to_writer(&mut body, text).expect("a text can be written as JSON");
+    body.reserve(mark.len() + payload.len() + 2);
+    body.extend_from_slice(mark);
     if keys.trim_ascii_start().first() != Some(&b'}') {
         body.push(b',');
     }
@@ -56,6 +69,11 @@ pub(super) fn marked(worker: &Identity, reply: &Bytes, text: &str) -> Bytes {
 pub fn cancellation_of(result: &[u8]) -> Option<String> {
     let rest = result.strip_prefix(MARK)?;
     String::deserialize(&mut serde_json::Deserializer::from_slice(rest)).ok()
+}
+
+/// Whether a Result says that its worker has given the job up: nothing of it has run there, and nothing will.
+pub fn is_taken_back(result: &[u8]) -> bool {
+    result.starts_with(TAKEN_BACK)
 }
 
 /// The Result inside a body that [`result_reply`] made, without copying it.
@@ -80,6 +98,11 @@ mod tests {
             assert_eq!(cancellation_of(marked_result.as_bytes()).as_deref(), Some("by \"me\""));
             assert_eq!(cancellation_of(result.as_bytes()), None);
         }
+        let body = given_up(&worker, &result_reply(&worker, br#"{"result":1}"#));
+        let payload = result_payload(&worker, &body);
+        assert_eq!(payload, r#"{"taken_back":true,"result":1}"#);
+        assert!(is_taken_back(&payload) && cancellation_of(&payload).is_none());
+        assert!(!is_taken_back(br#"{"cancelled":"by me"}"#) && !is_taken_back(br#"{"result":1}"#));
         let other = result_reply(&worker, b"1");
         assert_eq!(marked(&worker, &other, "by me"), other, "that is no result");
     }

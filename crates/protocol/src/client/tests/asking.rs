@@ -119,6 +119,22 @@ fn as_long_as_answers_come_it_is_not_asked_again() {
 }
 
 #[test]
+fn what_a_worker_knows_but_gave_up_is_nowhere_to_the_next_question() {
+    let mut bench = in_doubt();
+    bench.reply("0x05", FIRST, "202", word(&["a"], false));
+    let did = bench.reply("0x05", FIRST, "404", knows("a", &["1", "2"]));
+    assert_eq!(commands(&did), [Command::Get, Command::Get]);
+    for job in ["1", "2"] {
+        let did = bench.reply("0x05", job, "200", json!({"a": {"taken_back": true}}));
+        assert!(did.results.is_empty() && did.sent.is_empty(), "there may be others: {did:?}");
+    }
+    assert_eq!(commands(&bench.after(4.0)), [Command::Get]);
+    bench.reply("0x05", SECOND, "202", word(&["a"], false));
+    let did = bench.reply("0x05", SECOND, "404", knows("a", &["1", "2"]));
+    assert_eq!(commands(&did), [Command::Post, Command::Post]);
+}
+
+#[test]
 fn where_a_worker_does_not_understand_the_question_jobs_are_asked_about_one_by_one() {
     let mut bench = in_doubt();
     bench.reply("0x05", FIRST, "202", word(&["a", "python"], false));
