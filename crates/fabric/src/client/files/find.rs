@@ -84,6 +84,19 @@ fn detailed(result: &TaskResult) -> Said {
     }
 }
 
+/// How it is asked who has a file.
+struct How {
+    task: &'static str,
+    work: Work,
+    read: fn(&TaskResult) -> Said,
+}
+
+/// Of workers of ours.
+const STATED: How = How { task: "stat_files", work: Work::Shown, read: stated };
+
+/// Of those of Python NorFab.
+const DETAILED: How = How { task: "file_details", work: Work::Unseen, read: detailed };
+
 impl ClientHandle {
     /// A worker among those of `target` that has the file, the first that says so; not one of `without`. Errors: as [`FetchError`].
     pub(super) async fn find(
@@ -95,20 +108,14 @@ impl ClientHandle {
         without: &BTreeSet<Identity>,
     ) -> Result<Holder, FetchError> {
         let question = json!({ "urls": [url] });
-        let mut answers = match self
-            .ask_holders(url, "stat_files", question, target, deadline, without, Work::Shown, stated)
-            .await?
-        {
+        let mut answers = match self.ask_holders(url, &STATED, question, target, deadline, without).await? {
             Ok(holder) => return Ok(holder),
             Err(answers) => answers,
         };
         if !answers.others.is_empty() {
             let others = Target::list(std::mem::take(&mut answers.others));
             let question = json!({ "url": url });
-            match self
-                .ask_holders(url, "file_details", question, others, deadline, without, Work::Unseen, detailed)
-                .await?
-            {
+            match self.ask_holders(url, &DETAILED, question, others, deadline, without).await? {
                 Ok(holder) => return Ok(holder),
                 Err(more) => {
                     answers.reasons.extend(more.reasons);
@@ -127,23 +134,21 @@ impl ClientHandle {
     async fn ask_holders(
         &self,
         url: &str,
-        task: &str,
+        how: &How,
         question: Value,
         target: Target,
         deadline: Instant,
         without: &BTreeSet<Identity>,
-        work: Work,
-        read: fn(&TaskResult) -> Said,
     ) -> Result<Result<Holder, Answers>, FetchError> {
         let left = deadline.saturating_duration_since(SystemClock::now());
-        let mut job = self.submit(spec(task, target, question, left)).await?;
+        let mut job = self.submit(spec(how.task, target, question, left)).await?;
         let mut answers = Answers::default();
-        let (mut waiting, mut has_ended) = (Waiting::new(work), false);
+        let (mut waiting, mut has_ended) = (Waiting::new(how.work), false);
         while let Some(update) = self.next_of(&mut job, &mut waiting).await {
             match update {
                 JobUpdate::Result(worker, payload) => {
                     let said = match serde_json::from_slice(&payload) {
-                        Ok(result) => read(&result),
+                        Ok(result) => (how.read)(&result),
                         Err(error) => Said::HasNot(error.to_string()),
                     };
                     match said {

@@ -11,7 +11,7 @@ use norfab_protocol::target::Target;
 
 use super::super::ClientHandle;
 use super::batch::{Tally, Wish};
-use super::compare::{self, Manner, Plan, WantedFile};
+use super::compare::{self, Manner, Plan, Removed, WantedFile};
 use super::fetch::{Origin, Wanted};
 use super::listing::{Listing, url_below};
 use super::place::{Place, blocking};
@@ -146,7 +146,7 @@ impl ClientHandle {
                 // may be what is removed here under its old name.
                 tree.sync()?;
             }
-            Ok(deletes.then(|| compare::remove_others(&tree, &listing, options.dry_run)).unwrap_or_default())
+            Ok(if deletes { compare::remove_others(&tree, &listing, options.dry_run) } else { Removed::default() })
         })
         .await?;
         synced.deleted = removed.files;
