@@ -149,7 +149,7 @@ mod tests {
                     ahead.connected();
                 }
             }
-            dealer.try_send(&vec![text.into()]).expect("room");
+            dealer.try_send(&[text.into()]).expect("room");
             let said = router.try_receive().expect("a link").expect("a message");
             router.try_send(&said.peer, &said.frames).expect("room");
             ahead.fill(&mut dealer).expect("a link");

@@ -36,8 +36,8 @@ fn full() -> Result<Counted, Errno> {
 #[tokio::test]
 async fn a_count_that_takes_long_keeps_nobody_from_what_needs_none_and_is_made_once_for_all() {
     let board = Arc::new(Board::of_jobs(100));
-    let (begun, begins) = mpsc::channel();
-    let (goes_on, ended) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::sync_channel(1);
+    let (goes_on, ended) = mpsc::sync_channel::<()>(1);
     let ended = Mutex::new(ended);
     let counts = AtomicUsize::new(0);
     let count = |_: &dyn Fn(Key) -> bool| {
