@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ const KEPT_MAX: Duration = Duration::from_secs(2);
 
 /// Keys that are being written: what ends when one is.
 static BEING_KEPT: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
+
+/// Adds keys that are being written. Those that are written by now need not be waited for.
+fn is_being_kept(being_kept: &mut Vec<Receiver<()>>, kept: Receiver<()>) {
+    being_kept.retain(|kept| kept.try_recv() == Err(TryRecvError::Empty));
+    being_kept.push(kept);
+}
 
 /// Waits until the keys of brokers that let this process in are kept, as a command may be over before that; at most [`KEPT_MAX`].
 pub fn wait_for_kept_keys() {
@@ -115,7 +121,7 @@ impl Site {
             {
                 let folder = folder.clone();
                 let (ends, kept) = sync_channel::<()>(0);
-                BEING_KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                is_being_kept(&mut BEING_KEPT.lock().unwrap_or_else(PoisonError::into_inner), kept);
                 let span = tracing::Span::current();
                 // A disk that hangs must not keep the role from its broker.
                 let keeping = std::thread::Builder::new().name("keep-key".to_owned()).spawn(move || {
@@ -247,5 +253,24 @@ pub(super) fn unusable(error: KeyError) -> Failure {
     match error {
         KeyError::Missing { .. } => failure.hint("restore the file, or remove it and a new one is made"),
         _ => failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_have_been_written_are_not_waited_for() {
+        let mut being_kept = Vec::new();
+        let (writes, kept) = sync_channel::<()>(0);
+        is_being_kept(&mut being_kept, kept);
+        for _ in 0..3 {
+            let (ends, kept) = sync_channel::<()>(0);
+            drop(ends);
+            is_being_kept(&mut being_kept, kept);
+        }
+        assert_eq!(being_kept.len(), 2, "one that goes on, and the last");
+        drop(writes);
     }
 }
