@@ -27,7 +27,7 @@ pub use tree::Tree;
 
 /// Bytes of a file in one message, about: small enough that jobs' messages pass between two of them, large enough that the cost of a
 /// message is small beside them.
-pub const MESSAGE_BYTES: usize = 256 << 10;
+pub const MESSAGE_BYTES: usize = 128 << 10;
 
 /// Bytes of a transfer that may be on their way, where the receiver does not say: four round trips' worth on a fast line, and little
 /// memory in each process on the way.

@@ -76,13 +76,19 @@ mod tests {
         let worker = TestWorker::new(Service::new(ServiceName::parse("s").expect("a name")));
         let (context, _port, mut messages) = worker.context("take_file");
         let signs = Signs::start(&context);
-        let (ends, end) = mpsc::channel::<()>();
+        let (begins, begun) = mpsc::sync_channel(1);
+        let (ends, end) = mpsc::sync_channel::<()>(1);
         let runtime = Handle::current();
         let thread = std::thread::spawn(move || {
             let _guard = runtime.enter();
-            signs.during("waiting", || end.recv().ok());
+            signs.during("waiting", || {
+                begins.send(()).expect("awaited");
+                end.recv().ok()
+            });
             signs
         });
+        // Time stands still until then: it passes only where the test waits for it.
+        begun.recv().expect("no panic");
         for _ in 0..3 {
             let began = context.clock().now();
             let Some(TaskMessage::Event(event)) = messages.recv().await else { panic!("no event") };
