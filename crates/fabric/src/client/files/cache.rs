@@ -29,8 +29,9 @@ pub const CACHE_BYTES_DEFAULT: u64 = 1 << 30;
 /// Most files of a cache that are looked at.
 const ENTRIES_MAX: usize = 1_000_000;
 
-/// How often a file is fetched that somebody removes before it is locked.
-const ATTEMPTS_MAX: usize = 3;
+/// How often a file is fetched that somebody removes before it is locked: in a cache that several commands fill, and that has room for
+/// fewer files than there are commands, that happens several times in a row.
+const ATTEMPTS_MAX: usize = 10;
 
 /// A folder of files that were fetched before.
 #[derive(Debug, Clone)]
